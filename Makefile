@@ -1,0 +1,46 @@
+# A thin front for CMake's presets: what is built, and how, is said in CMakeLists.txt and CMakePresets.json.
+PREFIX  ?= /usr/local
+PRESETS ?= release tsan asan aarch64
+
+.DEFAULT_GOAL := help
+.PHONY: help lib run test bench install format tidy clean
+
+help:
+	@echo 'make lib               build build/release/libhakmem.so and libhakmem.a'
+	@echo 'make run [CMD="..."]   run a program without and with hakmem, and compare'
+	@echo 'make test              build and run the tests [PRESETS="$(PRESETS)"] [FILTER=regex]'
+	@echo 'make bench             a short side-by-side benchmark of allocators'
+	@echo 'make install [PREFIX=$(PREFIX)] [DESTDIR=]'
+	@echo 'make format, make tidy, make clean'
+
+lib:
+	@tools/setup lib
+	@tools/build release lib
+
+run: export CMD := $(CMD)
+run: lib
+	@tools/setup run
+	@tools/run -c "$$CMD"
+
+test:
+	@tools/setup test
+	@tools/test $(PRESETS)
+
+bench: lib
+	@tools/setup bench
+	@bench/bench
+
+install: lib
+	@cmake --install build/release --prefix '$(PREFIX)'
+
+format:
+	@tools/setup format
+	@find include src tests bench tools \( -name '*.[ch]' -o -name '*.cc' \) -exec clang-format -i {} +
+
+tidy:
+	@tools/setup tidy
+	@tools/build release lib
+	@clang-tidy --quiet -p build/release src/*/*.c
+
+clean:
+	@rm -rf build

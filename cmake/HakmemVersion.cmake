@@ -1,0 +1,10 @@
+# HAKMEM_VERSION, from the public header: the version is written nowhere else.
+set(header "${CMAKE_CURRENT_LIST_DIR}/../include/hakmem/hakmem.h")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${header}")
+file(STRINGS "${header}" lines REGEX "^#define HAK_VERSION_(MAJOR|MINOR|PATCH) [0-9]+$")
+string(REGEX MATCHALL "[0-9]+" numbers "${lines}")
+list(LENGTH numbers count)
+if(NOT count EQUAL 3)
+    message(FATAL_ERROR "${header}: HAK_VERSION_MAJOR, _MINOR and _PATCH not found")
+endif()
+list(JOIN numbers "." HAKMEM_VERSION)

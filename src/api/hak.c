@@ -1,0 +1,101 @@
+/* The hak_ API, documented in include/hakmem/hakmem.h. */
+#include "hakmem/hakmem.h"
+
+#include <errno.h>
+
+#include "base/options.h"
+#include "front/magazine.h"
+
+#define HK_STRING(x) HK_STRING_OF(x)
+#define HK_STRING_OF(x) #x
+
+HK_EXPORT void *hak_malloc(size_t n) { return hk_malloc_hot(n); }
+
+HK_EXPORT void hak_free(void *ptr) { hk_free_hot(ptr); }
+
+HK_EXPORT void *hak_calloc(size_t count, size_t n) { return hk_calloc_any(count, n); }
+
+HK_EXPORT void *hak_realloc(void *ptr, size_t n)
+{
+    if (ptr == NULL)
+        return hk_malloc_hot(n);
+    if (n == 0) {
+        hk_free_hot(ptr);
+        return NULL;
+    }
+    return hk_realloc_block(ptr, n, "hak_realloc");
+}
+
+HK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t n)
+{
+    if (!hk_is_power_of_two(alignment)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return hk_malloc_aligned(alignment, n);
+}
+
+HK_EXPORT size_t hak_usable_size(const void *ptr) { return hk_usable(ptr); }
+
+HK_EXPORT void hak_free_sized(void *ptr, size_t n) { hk_free_with_size(ptr, n, "hak_free_sized"); }
+
+HK_EXPORT void hak_free_aligned_sized(void *ptr, size_t alignment, size_t n)
+{
+    (void)alignment;
+    hk_free_with_size(ptr, n, "hak_free_aligned_sized");
+}
+
+HK_EXPORT size_t hak_good_size(size_t n) { return hk_good(n); }
+
+HK_EXPORT void *hak_malloc_usable(size_t n, size_t *usable)
+{
+    void *p = hk_malloc_hot(n);
+    if (usable != NULL)
+        *usable = p != NULL ? hk_usable(p) : 0;
+    return p;
+}
+
+HK_EXPORT void *hak_realloc_zero(void *ptr, size_t old_size, size_t n)
+{
+    if (ptr == NULL)
+        return hk_calloc_any(1, n);
+    char *p = hak_realloc(ptr, n);
+    if (p != NULL && n > old_size)
+        __builtin_memset(p + old_size, 0, n - old_size);
+    return p;
+}
+
+HK_EXPORT bool hak_expand(void *ptr, size_t n) { return ptr != NULL && hk_expand_block(ptr, n); }
+
+HK_EXPORT size_t hak_malloc_batch(size_t n, size_t count, void **out) { return hk_malloc_many(n, count, out); }
+
+HK_EXPORT void hak_free_batch(void *const *ptrs, size_t count) { hk_free_many(ptrs, count); }
+
+HK_EXPORT const char *hak_version(void)
+{
+    return HK_STRING(HAK_VERSION_MAJOR) "." HK_STRING(HAK_VERSION_MINOR) "." HK_STRING(HAK_VERSION_PATCH);
+}
+
+HK_EXPORT int hak_option_get(const char *name, char *buf, size_t len)
+{
+    HK_TEXT(value, 64);
+    if (!hk_option_read(name, &value)) {
+        errno = ENOENT;
+        return -1;
+    }
+    if (len > 0) {
+        struct hk_text to = hk_text_on(buf, len);
+        hk_text_str(&to, value_buf);
+    }
+    return (int)value.length;
+}
+
+HK_EXPORT int hak_option_set(const char *name, const char *value)
+{
+    static const int errors[] = {[HK_OPTION_UNKNOWN] = ENOENT, [HK_OPTION_INVALID] = EINVAL, [HK_OPTION_FIXED] = EPERM};
+    enum hk_option_result result = hk_option_write(name, value);
+    if (result == HK_OPTION_OK)
+        return 0;
+    errno = errors[result];
+    return -1;
+}

@@ -1,0 +1,172 @@
+/*
+ * The C library's allocation functions. Semantics, errno and corner cases are those of glibc 2.41 (malloc(3),
+ * posix_memalign(3), mallopt(3), mallinfo(3), malloc_trim(3), malloc_info(3)) and C23 7.24.3 for the sized frees.
+ */
+#if !HK_NO_LIBC_NAMES
+
+#include <errno.h>
+#include <malloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "base/os.h"
+#include "front/magazine.h"
+#include "observe/report.h"
+
+/* Not in the headers of every C library that we build with. */
+HK_EXPORT void cfree(void *p);
+HK_EXPORT void free_sized(void *p, size_t n);
+HK_EXPORT void free_aligned_sized(void *p, size_t alignment, size_t n);
+
+HK_EXPORT void *malloc(size_t n) { return hk_malloc_hot(n); }
+
+HK_EXPORT void free(void *p) { hk_free_hot(p); }
+
+HK_EXPORT void cfree(void *p) { hk_free_hot(p); }
+
+HK_EXPORT void *calloc(size_t count, size_t n) { return hk_calloc_any(count, n); }
+
+HK_EXPORT void *realloc(void *p, size_t n)
+{
+    if (p == NULL)
+        return hk_malloc_hot(n);
+    if (n == 0) {
+        hk_free_hot(p);
+        return NULL;
+    }
+    return hk_realloc_block(p, n, "realloc");
+}
+
+HK_EXPORT void *reallocarray(void *p, size_t count, size_t n)
+{
+    size_t size;
+    if (__builtin_mul_overflow(count, n, &size)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return realloc(p, size);
+}
+
+/* C17 7.22.3.1: an alignment that is not a power of two is not supported. */
+HK_EXPORT void *aligned_alloc(size_t alignment, size_t n)
+{
+    if (!hk_is_power_of_two(alignment)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return hk_malloc_aligned(alignment, n);
+}
+
+/* glibc rounds the alignment up to a power of two. */
+HK_EXPORT void *memalign(size_t alignment, size_t n)
+{
+    if (alignment > (size_t)PTRDIFF_MAX / 2 + 1) {
+        errno = EINVAL;
+        return NULL;
+    }
+    size_t power = HK_MIN_ALIGN;
+    while (power < alignment)
+        power *= 2;
+    return hk_malloc_aligned(power, n);
+}
+
+HK_EXPORT int posix_memalign(void **p, size_t alignment, size_t n)
+{
+    if (!hk_is_power_of_two(alignment) || alignment < sizeof(void *))
+        return EINVAL;
+    int saved = errno;
+    void *block = hk_malloc_aligned(alignment, n);
+    errno = saved;
+    if (block == NULL)
+        return ENOMEM;
+    *p = block;
+    return 0;
+}
+
+HK_EXPORT void *valloc(size_t n) { return hk_malloc_aligned(hk_os_page_size(), n); }
+
+HK_EXPORT void *pvalloc(size_t n)
+{
+    size_t page = hk_os_page_size();
+    if (n > (size_t)PTRDIFF_MAX - page) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return hk_malloc_aligned(page, n == 0 ? page : hk_align_up(n, page));
+}
+
+HK_EXPORT size_t malloc_usable_size(void *p) { return hk_usable(p); }
+
+HK_EXPORT void free_sized(void *p, size_t n) { hk_free_with_size(p, n, "free_sized"); }
+
+HK_EXPORT void free_aligned_sized(void *p, size_t alignment, size_t n)
+{
+    (void)alignment;
+    hk_free_with_size(p, n, "free_aligned_sized");
+}
+
+/* ---- Control and statistics ---- */
+
+HK_EXPORT struct mallinfo2 mallinfo2(void) { return hk_report_mallinfo(); }
+
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations" /* it is, and programs call it all the same */
+HK_EXPORT struct mallinfo mallinfo(void)
+{
+    struct mallinfo2 info = hk_report_mallinfo();
+    return (struct mallinfo){.arena = (int)info.arena,
+                             .ordblks = (int)info.ordblks,
+                             .hblks = (int)info.hblks,
+                             .hblkhd = (int)info.hblkhd,
+                             .uordblks = (int)info.uordblks,
+                             .fordblks = (int)info.fordblks,
+                             .keepcost = (int)info.keepcost};
+}
+
+/* All of glibc's parameters are accepted. What they govern there (arenas, mmap threshold, top padding) does not exist here;
+ * only the error action (M_CHECK_ACTION: bit 1 aborts, bit 0 prints) has a meaning. */
+HK_EXPORT int mallopt(int parameter, int value)
+{
+    if (parameter == M_CHECK_ACTION)
+        return hk_option_write("on_error", (value & 2) != 0 ? "abort" : (value & 1) != 0 ? "warn" : "ignore") ==
+               HK_OPTION_OK;
+    if (parameter == M_MXFAST)
+        return value >= 0 && value <= (int)(80 * sizeof(size_t) / 4);
+    return 1;
+}
+
+HK_EXPORT int malloc_trim(size_t pad)
+{
+    (void)pad;
+    int saved = errno;
+    int result = hk_trim();
+    errno = saved;
+    return result;
+}
+
+HK_EXPORT void malloc_stats(void) { hk_report_print(); }
+
+HK_EXPORT int malloc_info(int options, FILE *stream)
+{
+    if (options != 0)
+        return EINVAL;
+    hk_report_xml(stream);
+    return 0;
+}
+
+/* ---- The names under which glibc has them too ---- */
+
+#define HK_ALIAS(of) __attribute__((alias(#of), visibility("default"), copy(of)))
+
+extern void *__libc_malloc(size_t n) HK_ALIAS(malloc);
+extern void __libc_free(void *p) HK_ALIAS(free);
+extern void *__libc_calloc(size_t count, size_t n) HK_ALIAS(calloc);
+extern void *__libc_realloc(void *p, size_t n) HK_ALIAS(realloc);
+extern void *__libc_reallocarray(void *p, size_t count, size_t n) HK_ALIAS(reallocarray);
+extern void *__libc_memalign(size_t alignment, size_t n) HK_ALIAS(memalign);
+extern void *__libc_valloc(size_t n) HK_ALIAS(valloc);
+extern void *__libc_pvalloc(size_t n) HK_ALIAS(pvalloc);
+extern struct mallinfo __libc_mallinfo(void) HK_ALIAS(mallinfo);
+extern int __libc_mallopt(int parameter, int value) HK_ALIAS(mallopt);
+
+#endif

@@ -1,0 +1,49 @@
+/*
+ * Faults: what a program did wrong with a pointer.
+ *
+ * Where a fault is found, locks may be held; it is only noted there (hk_fault_note), and reported by the front once
+ * they are released (hk_fault_report): a handler of SIGABRT may allocate.
+ */
+#ifndef HK_BASE_FAULT_H
+#define HK_BASE_FAULT_H
+
+#include "base/base.h"
+
+enum hk_fault_kind {
+    HK_FAULT_NONE,
+    HK_FAULT_DOUBLE_FREE,    /* block_size is valid */
+    HK_FAULT_INSIDE,         /* block and block_size are valid */
+    HK_FAULT_FOREIGN,        /* not memory of hakmem */
+    HK_FAULT_USE_AFTER_FREE, /* realloc of a freed block; block_size is valid */
+    HK_FAULT_WRONG_SIZE,     /* block_size is what may be used, size_given what the caller said */
+};
+
+struct hk_fault {
+    enum hk_fault_kind kind;
+    bool late; /* found in a batch, after the call that was wrong */
+    const void *ptr;
+    const void *block;
+    size_t block_size;
+    size_t size_given;
+};
+
+#define HK_NO_FAULT ((struct hk_fault){.kind = HK_FAULT_NONE})
+
+/* Keeps the first fault of a batch. */
+HK_INLINE void hk_fault_note(struct hk_fault *to, struct hk_fault fault)
+{
+    if (to->kind == HK_FAULT_NONE)
+        *to = fault;
+}
+
+/* Writes the message and aborts, or what else option on_error says. No lock may be held. */
+HK_COLD void hk_fault_report(const struct hk_fault *fault, const char *call);
+
+/* For the end of slow paths: reports what was noted, if anything. */
+HK_INLINE void hk_fault_check(const struct hk_fault *fault, const char *call)
+{
+    if (HK_UNLIKELY(fault->kind != HK_FAULT_NONE))
+        hk_fault_report(fault, call);
+}
+
+#endif

@@ -1,0 +1,254 @@
+#include "base/options.h"
+
+#include <string.h>
+
+#include "base/os.h"
+
+_Atomic uint64_t hk_option_values[HK_NOPTIONS] = {
+#define HK_OPTION(name, type, default_value, min, max, doc) [HK_OPTION_##name] = (default_value),
+#include "base/options.def"
+#undef HK_OPTION
+};
+
+enum hk_option_type { HK_TYPE_flag, HK_TYPE_count, HK_TYPE_bytes, HK_TYPE_profile, HK_TYPE_on_error };
+
+#define HK_WORDS_MAX 5
+#define HK_WORD_LENGTH 12
+
+/* Lists of words, NULL-terminated where shorter than HK_WORDS_MAX; a word's position is the option's value. */
+static const char hk_words[][HK_WORDS_MAX][HK_WORD_LENGTH] = {
+    [HK_TYPE_profile] = {"default", "throughput", "low-memory", "hardened", "debug"},
+    [HK_TYPE_on_error] = {[HK_ON_ERROR_ABORT] = "abort", [HK_ON_ERROR_WARN] = "warn", [HK_ON_ERROR_IGNORE] = "ignore"},
+};
+
+/* Flat text instead of pointers: the table needs no relocation when the library is loaded. */
+struct hk_option_info {
+    char name[32];
+    uint64_t default_value, min, max;
+    enum hk_option_type type;
+    char doc[160];
+};
+
+static const struct hk_option_info hk_option_infos[HK_NOPTIONS] = {
+#define HK_OPTION(name, type, default_value, min, max, doc) {#name, default_value, min, max, HK_TYPE_##type, doc},
+#include "base/options.def"
+#undef HK_OPTION
+};
+
+/* What a profile sets; pairs of option and value. */
+struct hk_profile_setting {
+    uint8_t profile;
+    uint8_t option;
+    uint32_t value;
+};
+
+enum { HK_PROFILE_DEFAULT, HK_PROFILE_THROUGHPUT, HK_PROFILE_LOW_MEMORY, HK_PROFILE_HARDENED, HK_PROFILE_DEBUG };
+
+static const struct hk_profile_setting hk_profile_settings[] = {
+    {HK_PROFILE_THROUGHPUT, HK_OPTION_thread_budget, 4u << 20},
+    {HK_PROFILE_THROUGHPUT, HK_OPTION_superslab_max_cached, 512},
+    {HK_PROFILE_THROUGHPUT, HK_OPTION_superslab_max_memory_mb, 1024},
+    {HK_PROFILE_THROUGHPUT, HK_OPTION_superslab_ttl_sec, 60},
+    {HK_PROFILE_LOW_MEMORY, HK_OPTION_magazine_blocks, 16},
+    {HK_PROFILE_LOW_MEMORY, HK_OPTION_thread_budget, 64u << 10},
+    {HK_PROFILE_LOW_MEMORY, HK_OPTION_superslab_max_cached, 2},
+    {HK_PROFILE_LOW_MEMORY, HK_OPTION_superslab_max_memory_mb, 4},
+    {HK_PROFILE_LOW_MEMORY, HK_OPTION_superslab_ttl_sec, 1},
+    {HK_PROFILE_HARDENED, HK_OPTION_checked, 1},
+    {HK_PROFILE_DEBUG, HK_OPTION_checked, 1},
+    {HK_PROFILE_DEBUG, HK_OPTION_stats, 1},
+};
+
+static const char hk_prefix[] = "HAKMEM_";
+
+static void hk_option_store(unsigned id, uint64_t value)
+{
+    atomic_store_explicit(&hk_option_values[id], value, memory_order_relaxed);
+}
+
+static bool hk_type_is_words(enum hk_option_type type) { return type >= HK_TYPE_profile; }
+
+static void hk_text_value(struct hk_text *text, const struct hk_option_info *info, uint64_t value)
+{
+    if (hk_type_is_words(info->type))
+        hk_text_str(text, hk_words[info->type][value]);
+    else
+        hk_text_dec(text, value);
+}
+
+static void hk_text_expected(struct hk_text *text, const struct hk_option_info *info)
+{
+    if (info->type == HK_TYPE_flag) {
+        hk_text_str(text, "0 or 1");
+    } else if (hk_type_is_words(info->type)) {
+        for (uint64_t i = 0; i <= info->max; i++) {
+            hk_text_str(text, i == 0 ? "" : i == info->max ? " or " : ", ");
+            hk_text_str(text, hk_words[info->type][i]);
+        }
+    } else {
+        hk_text_str(text, info->type == HK_TYPE_bytes ? "bytes (K, M or G may follow) from " : "a number from ");
+        hk_text_dec(text, info->min);
+        hk_text_str(text, " to ");
+        hk_text_dec(text, info->max);
+    }
+}
+
+static bool hk_parse_number(const struct hk_option_info *info, const char *text, uint64_t *value)
+{
+    size_t length = strlen(text);
+    unsigned shift = 0;
+    if (info->type == HK_TYPE_bytes && length > 0) {
+        char unit = (char)(text[length - 1] | 0x20);
+        shift = unit == 'k' ? 10 : unit == 'm' ? 20 : unit == 'g' ? 30 : 0;
+        length -= shift != 0;
+    }
+    if (!hk_str_to_u64(text, length, value) || *value > (UINT64_MAX >> shift))
+        return false;
+    *value <<= shift;
+    return *value >= info->min && *value <= info->max;
+}
+
+static bool hk_parse_value(const struct hk_option_info *info, const char *text, uint64_t *value)
+{
+    if (!hk_type_is_words(info->type))
+        return hk_parse_number(info, text, value);
+    for (*value = 0; *value <= info->max; (*value)++)
+        if (hk_str_equal(text, hk_words[info->type][*value]))
+            return true;
+    return false;
+}
+
+static const struct hk_option_info *hk_option_find(const char *name)
+{
+    for (unsigned i = 0; i < HK_NOPTIONS; i++)
+        if (hk_str_equal(name, hk_option_infos[i].name))
+            return &hk_option_infos[i];
+    return NULL;
+}
+
+static void hk_profile_apply(uint64_t profile)
+{
+    for (size_t i = 0; i < sizeof hk_profile_settings / sizeof hk_profile_settings[0]; i++)
+        if (hk_profile_settings[i].profile == profile)
+            hk_option_store(hk_profile_settings[i].option, hk_profile_settings[i].value);
+}
+
+static void hk_options_print(void)
+{
+    HK_TEXT(text, 8192);
+    hk_text_str(&text, "hakmem options: environment variable, default, what it does\n");
+    for (unsigned i = 0; i < HK_NOPTIONS; i++) {
+        const struct hk_option_info *info = &hk_option_infos[i];
+        hk_text_str(&text, "  ");
+        hk_text_str(&text, hk_prefix);
+        for (const char *c = info->name; *c != '\0'; c++)
+            hk_text_char(&text, *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c);
+        hk_text_pad(&text, 34);
+        hk_text_value(&text, info, info->default_value);
+        hk_text_pad(&text, 44);
+        hk_text_str(&text, info->doc);
+        hk_text_str(&text, " (");
+        hk_text_expected(&text, info);
+        hk_text_str(&text, ")\n");
+    }
+    hk_text_to_stderr(&text);
+}
+
+static void hk_warn_unknown(const char *name, size_t length)
+{
+    HK_TEXT(text, 256);
+    hk_text_str(&text, "hakmem: unknown option ");
+    hk_text_span(&text, name, length < 128 ? length : 128);
+    hk_text_str(&text, " (HAKMEM_HELP=1 lists them)\n");
+    hk_text_to_stderr(&text);
+}
+
+static void hk_warn_invalid(const struct hk_option_info *info, const char *variable, size_t name_length,
+                            const char *value)
+{
+    HK_TEXT(text, 512);
+    hk_text_str(&text, "hakmem: ");
+    hk_text_span(&text, variable, name_length);
+    hk_text_char(&text, '=');
+    hk_text_span(&text, value, strnlen(value, 128));
+    hk_text_str(&text, " is not valid: expected ");
+    hk_text_expected(&text, info);
+    hk_text_str(&text, "; using ");
+    hk_text_value(&text, info,
+                  atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
+    hk_text_char(&text, '\n');
+    hk_text_to_stderr(&text);
+}
+
+/* One variable of the environment: "HAKMEM_NAME=value". The profile is applied in a pass of its own, before the rest. */
+static void hk_options_read_variable(const char *variable, bool profile_pass)
+{
+    const char *equals = strchr(variable, '=');
+    if (equals == NULL || strncmp(variable, hk_prefix, sizeof hk_prefix - 1) != 0)
+        return;
+    size_t name_length = (size_t)(equals - variable);
+    HK_TEXT(name, sizeof hk_option_infos[0].name);
+    for (const char *c = variable + sizeof hk_prefix - 1; c < equals; c++)
+        hk_text_char(&name, *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : '?');
+    for (size_t i = 0; i < name.length; i++) {
+        char c = variable[sizeof hk_prefix - 1 + i];
+        if (c == '_' || (c >= '0' && c <= '9'))
+            name.buf[i] = c;
+    }
+    const struct hk_option_info *info = hk_option_find(name.buf);
+    if (info == NULL) {
+        if (!profile_pass)
+            hk_warn_unknown(variable, name_length);
+        return;
+    }
+    unsigned id = (unsigned)(info - hk_option_infos);
+    if ((id == HK_OPTION_profile) != profile_pass)
+        return;
+    uint64_t value;
+    if (!hk_parse_value(info, equals + 1, &value)) {
+        hk_warn_invalid(info, variable, name_length, equals + 1);
+        return;
+    }
+    hk_option_store(id, value);
+    if (profile_pass)
+        hk_profile_apply(value);
+}
+
+void hk_options_init(char *const *environment)
+{
+    if (environment == NULL || hk_os_is_secure())
+        return;
+    for (char *const *variable = environment; *variable != NULL; variable++)
+        hk_options_read_variable(*variable, true);
+    for (char *const *variable = environment; *variable != NULL; variable++)
+        hk_options_read_variable(*variable, false);
+    if (hk_option(help))
+        hk_options_print();
+}
+
+enum hk_option_result hk_option_write(const char *name, const char *text)
+{
+    const struct hk_option_info *info = hk_option_find(name);
+    if (info == NULL)
+        return HK_OPTION_UNKNOWN;
+    unsigned id = (unsigned)(info - hk_option_infos);
+    uint64_t value;
+    if (!hk_parse_value(info, text, &value))
+        return HK_OPTION_INVALID;
+    if (id == HK_OPTION_help)
+        return HK_OPTION_FIXED;
+    hk_option_store(id, value);
+    if (id == HK_OPTION_profile)
+        hk_profile_apply(value);
+    return HK_OPTION_OK;
+}
+
+bool hk_option_read(const char *name, struct hk_text *to)
+{
+    const struct hk_option_info *info = hk_option_find(name);
+    if (info == NULL)
+        return false;
+    hk_text_value(to, info,
+                  atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
+    return true;
+}

@@ -1,0 +1,243 @@
+#include "base/os.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+struct hk_os_counts hk_os_counts;
+
+#if defined(__x86_64__)
+static long hk_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    long result;
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+#elif defined(__aarch64__)
+static long hk_syscall(long number, long a, long b, long c, long d, long e, long f)
+{
+    register long x8 __asm__("x8") = number;
+    register long x0 __asm__("x0") = a;
+    register long x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c;
+    register long x3 __asm__("x3") = d;
+    register long x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = f;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5) : "memory");
+    return x0;
+}
+#else
+#error "hakmem supports x86-64 and AArch64"
+#endif
+
+/* The kernel reports an error as a value in [-4095, -1]. */
+HK_INLINE bool hk_syscall_failed(long result) { return (unsigned long)result > -4096ul; }
+
+HK_INLINE void hk_count(_Atomic size_t *counter, size_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+static bool hk_counted(long result)
+{
+    if (!hk_syscall_failed(result))
+        return true;
+    hk_count(&hk_os_counts.failed, 1);
+    return false;
+}
+
+static void hk_count_committed(size_t size)
+{
+    size_t now = atomic_fetch_add_explicit(&hk_os_counts.bytes_committed, size, memory_order_relaxed) + size;
+    size_t peak = atomic_load_explicit(&hk_os_counts.bytes_committed_peak, memory_order_relaxed);
+    while (now > peak && !atomic_compare_exchange_weak_explicit(&hk_os_counts.bytes_committed_peak, &peak, now,
+                                                                memory_order_relaxed, memory_order_relaxed)) {
+    }
+}
+
+size_t hk_os_page_size(void)
+{
+    static _Atomic size_t page_size;
+    size_t size = atomic_load_explicit(&page_size, memory_order_relaxed);
+    if (HK_UNLIKELY(size == 0)) {
+        size = getauxval(AT_PAGESZ);
+        atomic_store_explicit(&page_size, size, memory_order_relaxed);
+    }
+    return size;
+}
+
+static void *hk_mmap(size_t size, int protection)
+{
+    hk_count(&hk_os_counts.mmap, 1);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection == PROT_NONE ? MAP_NORESERVE : 0);
+    long p = hk_syscall(SYS_mmap, 0, (long)size, protection, flags, -1, 0);
+    if (!hk_counted(p))
+        return NULL;
+    hk_count(&hk_os_counts.bytes_reserved, size);
+    return (void *)p;
+}
+
+bool hk_os_unmap(void *p, size_t size)
+{
+    hk_count(&hk_os_counts.munmap, 1);
+    if (!hk_counted(hk_syscall(SYS_munmap, (long)p, (long)size, 0, 0, 0, 0)))
+        return false;
+    atomic_fetch_sub_explicit(&hk_os_counts.bytes_reserved, size, memory_order_relaxed);
+    return true;
+}
+
+/* Maps with what the kernel gives first, and only if that is not aligned with a margin that is cut off again: the
+ * kernel places mappings side by side, so that a size that is a multiple of the alignment mostly needs no margin. */
+static void *hk_mmap_aligned(size_t size, size_t alignment, int protection)
+{
+    char *p = hk_mmap(size, protection);
+    if (p == NULL || ((uintptr_t)p & (alignment - 1)) == 0)
+        return p;
+    hk_os_unmap(p, size);
+    if (size + alignment < size)
+        return NULL;
+    p = hk_mmap(size + alignment, protection);
+    if (p == NULL)
+        return NULL;
+    size_t head = (size_t)(-(uintptr_t)p & (alignment - 1));
+    if (head != 0)
+        hk_os_unmap(p, head);
+    if (alignment != head)
+        hk_os_unmap(p + head + size, alignment - head);
+    return p + head;
+}
+
+void *hk_os_reserve(size_t size, size_t alignment) { return hk_mmap_aligned(size, alignment, PROT_NONE); }
+
+bool hk_os_commit(void *p, size_t size)
+{
+    hk_count(&hk_os_counts.mprotect, 1);
+    if (!hk_counted(hk_syscall(SYS_mprotect, (long)p, (long)size, PROT_READ | PROT_WRITE, 0, 0, 0)))
+        return false;
+    hk_count_committed(size);
+    return true;
+}
+
+void *hk_os_map(size_t size, size_t alignment)
+{
+    void *p = hk_mmap_aligned(size, alignment, PROT_READ | PROT_WRITE);
+    if (p != NULL)
+        hk_count_committed(size);
+    return p;
+}
+
+static bool hk_madvise(void *p, size_t size, int advice)
+{
+    hk_count(&hk_os_counts.madvise, 1);
+    return hk_counted(hk_syscall(SYS_madvise, (long)p, (long)size, advice, 0, 0, 0));
+}
+
+/* Emulators take MADV_DONTNEED for a hint and keep the content: one try tells. */
+static bool hk_purge_zeroes(void)
+{
+    enum { UNKNOWN, YES, NO };
+    static _Atomic uint32_t known;
+    uint32_t answer = atomic_load_explicit(&known, memory_order_relaxed);
+    if (HK_UNLIKELY(answer == UNKNOWN)) {
+        size_t page = hk_os_page_size();
+        volatile char *probe = hk_mmap(page, PROT_READ | PROT_WRITE);
+        if (probe == NULL)
+            return false;
+        *probe = 1;
+        answer = hk_madvise((void *)probe, page, MADV_DONTNEED) && *probe == 0 ? YES : NO;
+        hk_os_unmap((void *)probe, page);
+        atomic_store_explicit(&known, answer, memory_order_relaxed);
+    }
+    return answer == YES;
+}
+
+bool hk_os_purge(void *p, size_t size) { return hk_madvise(p, size, MADV_DONTNEED) && hk_purge_zeroes(); }
+
+void hk_os_advise_huge(void *p, size_t size)
+{
+    hk_madvise(p, size, MADV_HUGEPAGE);
+}
+
+bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size)
+{
+    hk_count(&hk_os_counts.mremap, 1);
+    if (!hk_counted(hk_syscall(SYS_mremap, (long)p, (long)old_size, (long)new_size, 0, 0, 0)))
+        return false;
+    hk_count(&hk_os_counts.bytes_reserved, new_size - old_size);
+    hk_count_committed(new_size - old_size);
+    return true;
+}
+
+bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to)
+{
+    hk_count(&hk_os_counts.mremap, 1);
+    if (!hk_counted(hk_syscall(SYS_mremap, (long)p, (long)old_size, (long)new_size, MREMAP_MAYMOVE | MREMAP_FIXED,
+                               (long)to, 0)))
+        return false;
+    hk_count(&hk_os_counts.bytes_reserved, -old_size);
+    hk_count_committed(new_size - old_size);
+    return true;
+}
+
+void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected)
+{
+    hk_syscall(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, (long)expected, 0, 0, 0);
+}
+
+void hk_os_futex_wake(_Atomic uint32_t *word, int count)
+{
+    hk_syscall(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
+}
+
+uint64_t hk_os_now_ms(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+void hk_os_write_stderr(const char *text, size_t length)
+{
+    while (length > 0) {
+        long n = hk_syscall(SYS_write, 2, (long)text, (long)length, 0, 0, 0);
+        if (n == -4 /* EINTR */)
+            continue;
+        if (n <= 0)
+            return;
+        text += n;
+        length -= (size_t)n;
+    }
+}
+
+_Noreturn void hk_os_abort(void) { abort(); }
+
+long hk_os_read_file(const char *path, char *buf, size_t size)
+{
+    long fd = hk_syscall(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (hk_syscall_failed(fd))
+        return -1;
+    size_t length = 0;
+    long n = 1;
+    while (n > 0 && length < size - 1) {
+        n = hk_syscall(SYS_read, fd, (long)(buf + length), (long)(size - 1 - length), 0, 0, 0);
+        if (!hk_syscall_failed(n))
+            length += (size_t)n;
+    }
+    hk_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+    if (hk_syscall_failed(n))
+        return -1;
+    buf[length] = '\0';
+    return (long)length;
+}
+
+bool hk_os_is_secure(void) { return getauxval(AT_SECURE) != 0; }

@@ -1,0 +1,55 @@
+/*
+ * The operating system. Every system call that hakmem makes is in os.c, made directly and not through the C library:
+ * no errno is touched, no cancellation point is met, and nothing that interposes on mmap is called.
+ *
+ * In steady state only mmap, munmap, mprotect, madvise, mremap and futex are used, so that a process in a seccomp
+ * sandbox keeps running. Addresses and sizes are multiples of the page size unless a function says otherwise.
+ * Functions that can fail return false or NULL and leave everything as it was.
+ */
+#ifndef HK_BASE_OS_H
+#define HK_BASE_OS_H
+
+#include "base/base.h"
+
+/* The page size, read from the kernel at first use: 4, 16 or 64 KiB. */
+size_t hk_os_page_size(void);
+
+/* Address space without memory: no access, no commit charge. The result is a multiple of alignment. */
+void *hk_os_reserve(size_t size, size_t alignment);
+/* Makes part of a reservation (or more of it, again) readable and writable. */
+bool hk_os_commit(void *p, size_t size);
+/* Readable, writable, zero pages at a multiple of alignment. */
+void *hk_os_map(size_t size, size_t alignment);
+bool hk_os_unmap(void *p, size_t size);
+/* Gives the pages back; the range reads as zeros afterwards. False, with nothing known, if the kernel would not. */
+bool hk_os_purge(void *p, size_t size);
+/* Asks for huge pages in the whole of a mapping. A refusal is of no consequence. */
+void hk_os_advise_huge(void *p, size_t size);
+/* Changes the size of a mapping, in place or not at all. */
+bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size);
+/* Changes the size of a mapping and moves it onto `to`, a reservation of new_size bytes that it replaces. */
+bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to);
+
+void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
+void hk_os_futex_wake(_Atomic uint32_t *word, int count);
+
+/* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */
+uint64_t hk_os_now_ms(void);
+/* Writes all of a text to standard error. */
+void hk_os_write_stderr(const char *text, size_t length);
+_Noreturn void hk_os_abort(void);
+/* A file's content, at most size - 1 bytes and a NUL; the length, or -1. */
+long hk_os_read_file(const char *path, char *buf, size_t size);
+/* True if the process runs with privileges its caller lacks (AT_SECURE): then the environment is not to be trusted. */
+bool hk_os_is_secure(void);
+
+/* How many calls of each kind were made, and bytes mapped now. Relaxed: readers get a recent value. */
+struct hk_os_counts {
+    _Atomic size_t mmap, munmap, mprotect, madvise, mremap, failed;
+    _Atomic size_t bytes_reserved; /* address space held */
+    _Atomic size_t bytes_committed;
+    _Atomic size_t bytes_committed_peak;
+};
+extern struct hk_os_counts hk_os_counts;
+
+#endif

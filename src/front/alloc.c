@@ -1,0 +1,367 @@
+#include "front/alloc.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "front/magazine.h"
+#include "heap/large.h"
+#include "heap/remote.h"
+
+/* Every so many slow paths a thread's outbox is drained, so that what it holds does not wait for ever. */
+#define HK_OUTBOX_PERIOD 256u
+
+static void *hk_no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+/* Enters the slow path of a heap: takes its lock and does what is due. */
+static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
+{
+    hk_lock_acquire(&heap->lock);
+    if (++heap->tick % HK_OUTBOX_PERIOD == 0)
+        hk_outbox_drain(heap, fault);
+    hk_heap_collect(heap, fault);
+}
+
+/* Asks the OS for what the caches hold, when memory has run out; true if it is worth another try. */
+HK_COLD static bool hk_reclaim(struct hk_fault *fault)
+{
+    hk_heaps_collect_all(fault);
+    bool any = hk_large_trim() != 0;
+    any |= hk_superslabs_unmap_free();
+    return any;
+}
+
+/* ---- Blocks of a class ---- */
+
+/* How a block of a class is wanted. */
+enum hk_wish {
+    HK_WISH_ANY,
+    HK_WISH_FRESH, /* straight from a slab, to know whether it was ever handed out */
+};
+
+static void *hk_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault)
+{
+    void *p = NULL;
+    heap->counts.single_blocks += hk_heap_take(heap, class, &p, 1, fresh, fault);
+    return p;
+}
+
+static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, struct hk_fault *fault)
+{
+    struct hk_heap *heap = hk_thread_heap();
+    void *p = NULL;
+    bool guest = heap == NULL;
+    *fresh = false;
+    if (heap != NULL) {
+        hk_heap_enter(heap, fault);
+        guest = hk_heap_is_guest_for(heap, class);
+        if (!guest && (wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY))
+            p = hk_take_one(heap, class, fresh, fault);
+        else if (!guest)
+            p = hk_heap_refill(heap, class, hk_self.top, fault);
+        hk_lock_release(&heap->lock);
+    }
+    if (guest) {
+        hk_heap_enter(&hk_guests, fault);
+        p = hk_take_one(&hk_guests, class, fresh, fault);
+        hk_lock_release(&hk_guests.lock);
+    }
+    return p;
+}
+
+HK_NOINLINE static void *hk_alloc_class(unsigned class, enum hk_wish wish, bool *fresh)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    void *p = hk_alloc_class_try(class, wish, fresh, &fault);
+    if (HK_UNLIKELY(p == NULL) && hk_reclaim(&fault))
+        p = hk_alloc_class_try(class, wish, fresh, &fault);
+    hk_fault_check(&fault, "malloc");
+    return p != NULL ? p : hk_no_memory();
+}
+
+static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
+{
+    if (n > PTRDIFF_MAX - alignment)
+        return hk_no_memory();
+    void *p = hk_large_alloc(n, alignment, kind, zero);
+    if (HK_UNLIKELY(p == NULL)) {
+        struct hk_fault fault = HK_NO_FAULT;
+        if (hk_reclaim(&fault))
+            p = hk_large_alloc(n, alignment, kind, zero);
+        hk_fault_check(&fault, "malloc");
+    }
+    return p != NULL ? p : hk_no_memory();
+}
+
+HK_NOINLINE static void *hk_malloc_cold(size_t n)
+{
+    bool fresh;
+    if (n > HK_MEDIUM_MAX)
+        return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_ANY, NULL);
+    return hk_alloc_class(hk_class_of(n), HK_WISH_ANY, &fresh);
+}
+
+HK_NOINLINE void *hk_malloc_slow(size_t n)
+{
+    if (n > HK_SMALL_MAX && n <= HK_MEDIUM_MAX) {
+        void *p = hk_magazine_pop(hk_class_of_medium(n));
+        if (HK_LIKELY(p != NULL))
+            return p;
+    }
+    return hk_malloc_cold(n);
+}
+
+void *hk_calloc_any(size_t count, size_t n)
+{
+    size_t size;
+    if (HK_UNLIKELY(__builtin_mul_overflow(count, n, &size)))
+        return hk_no_memory();
+    bool zero = false;
+    void *p;
+    if (size <= HK_SMALL_MAX) {
+        p = hk_malloc_hot(size);
+    } else if (size > HK_MEDIUM_MAX) {
+        p = hk_alloc_large(size, HK_MIN_ALIGN, HK_LARGE_ANY, &zero);
+    } else {
+        unsigned class = hk_class_of_medium(size);
+        p = hk_magazine_pop(class);
+        if (p == NULL)
+            p = hk_alloc_class(class, HK_WISH_FRESH, &zero);
+    }
+    return p == NULL || zero ? p : memset(p, 0, size);
+}
+
+void *hk_malloc_aligned(size_t alignment, size_t n)
+{
+    unsigned class = hk_class_of_aligned(n, alignment);
+    if (class == HK_NCLASSES)
+        return hk_alloc_large(n, alignment, HK_LARGE_ANY, NULL);
+    void *p = hk_magazine_pop(class);
+    bool fresh;
+    return p != NULL ? p : hk_alloc_class(class, HK_WISH_ANY, &fresh);
+}
+
+/* ---- Free ---- */
+
+static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk_fault *fault)
+{
+    if (*hk_self.top[class] == p) {
+        hk_fault_note(fault, (struct hk_fault){
+                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_classes[class].size});
+        return;
+    }
+    hk_heap_enter(heap, fault);
+    if (hk_self.owner_key == HK_KEY_NOBODY) {
+        hk_heap_give(heap, &p, 1, fault);
+    } else {
+        if (hk_magazine_is_full(hk_self.top[class]))
+            hk_heap_make_room(heap, class, hk_self.top, fault);
+        *++hk_self.top[class] = p;
+    }
+    hk_lock_release(&heap->lock);
+}
+
+static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault)
+{
+    struct hk_slab *slab;
+    unsigned index;
+    if (!hk_block_slab(p, &slab, fault) || !hk_slab_index(slab, p, &index, fault))
+        return;
+    if (hk_option(checked) && hk_slab_is_free(slab, index)) {
+        hk_fault_note(fault, (struct hk_fault){
+                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
+    } else if (heap != NULL) {
+        hk_heap_enter(heap, fault);
+        hk_outbox_add(heap, slab, index, fault);
+        hk_lock_release(&heap->lock);
+    } else if (hk_slab_owner(slab) == &hk_guests) {
+        hk_heap_enter(&hk_guests, fault);
+        hk_heap_give(&hk_guests, &p, 1, fault);
+        hk_lock_release(&hk_guests.lock);
+    } else {
+        hk_remote_free(slab, index / HK_WORD_BITS, 1ull << (index % HK_WORD_BITS), fault);
+    }
+}
+
+void hk_free_any(void *p, const char *call)
+{
+    if (p == NULL)
+        return;
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    if (hk_key_kind(key) == HK_KEY_LARGE) {
+        hk_large_free(p, &fault);
+    } else {
+        struct hk_heap *heap = hk_thread_heap();
+        if (heap != NULL && (key ^ heap->key) < HK_NCLASSES)
+            hk_free_own(heap, hk_key_kind(key), p, &fault);
+        else
+            hk_free_others(heap, p, &fault);
+    }
+    hk_fault_check(&fault, call);
+}
+
+HK_NOINLINE void hk_free_slow(void *p) { hk_free_any(p, "free"); }
+
+void hk_free_with_size(void *p, size_t n, const char *call)
+{
+    size_t usable = hk_usable(p);
+    if (HK_UNLIKELY(n > usable && usable != 0)) {
+        struct hk_fault fault = {.kind = HK_FAULT_WRONG_SIZE, .ptr = p, .block_size = usable, .size_given = n};
+        hk_fault_report(&fault, call);
+    }
+    hk_free_hot(p);
+}
+
+/* ---- Size ---- */
+
+size_t hk_usable(const void *p)
+{
+    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    if (HK_LIKELY(key != 0 && hk_key_kind(key) < HK_NCLASSES))
+        return hk_classes[hk_key_kind(key)].size;
+    return hk_key_kind(key) == HK_KEY_LARGE ? hk_large_usable(p) : 0;
+}
+
+size_t hk_good(size_t n)
+{
+    if (n <= HK_MEDIUM_MAX)
+        return hk_classes[hk_class_of(n)].size;
+    return n > PTRDIFF_MAX ? n : hk_align_up(n, 4 * HK_KIB);
+}
+
+bool hk_expand_block(void *p, size_t n)
+{
+    size_t usable = hk_usable(p);
+    if (n <= usable)
+        return usable != 0;
+    return hk_key_kind(hk_key_of(p)) == HK_KEY_LARGE && n <= PTRDIFF_MAX - HK_LARGE_RUN_MAX && hk_large_resize(p, n);
+}
+
+/* Notes what is wrong with a pointer that realloc was given, if it can be told. */
+static void hk_check_block(void *p, struct hk_fault *fault)
+{
+    struct hk_slab *slab;
+    unsigned index;
+    if (hk_block_slab(p, &slab, fault) && hk_slab_index(slab, p, &index, fault) && hk_slab_is_free(slab, index))
+        hk_fault_note(fault, (struct hk_fault){
+                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
+}
+
+static void *hk_realloc_move(void *p, size_t old_size, size_t n, const char *call)
+{
+    /* What grows beyond the size classes is likely to grow again: mremap will move it without copying. */
+    bool growing = n > old_size && n > HK_MEDIUM_MAX;
+    void *moved = growing ? hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, NULL) : hk_malloc_hot(n);
+    if (moved == NULL)
+        return NULL;
+    memcpy(moved, p, old_size < n ? old_size : n);
+    hk_free_any(p, call);
+    return moved;
+}
+
+static void *hk_realloc_large(void *p, size_t n, const char *call)
+{
+    size_t usable = hk_large_usable(p);
+    if (n > PTRDIFF_MAX - HK_LARGE_RUN_MAX)
+        return hk_no_memory();
+    if (n <= usable && n > usable - usable / 4)
+        return p;
+    if (n > HK_MEDIUM_MAX) {
+        if (hk_large_resize(p, n))
+            return p;
+        void *moved = hk_large_remap(p, n);
+        if (moved != NULL)
+            return moved;
+    }
+    return hk_realloc_move(p, usable, n, call);
+}
+
+void *hk_realloc_block(void *p, size_t n, const char *call)
+{
+    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    unsigned kind = hk_key_kind(key);
+    if (kind == HK_KEY_LARGE)
+        return hk_realloc_large(p, n, call);
+    struct hk_fault fault = HK_NO_FAULT;
+    size_t size = 0;
+    if (HK_LIKELY(key != 0 && kind < HK_NCLASSES)) {
+        size = hk_classes[kind].size;
+        if (HK_LIKELY(n <= size && n >= size / 2 && *hk_self.top[kind] != p))
+            return p;
+        if (*hk_self.top[kind] == p)
+            fault = (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = size};
+    }
+    hk_check_block(p, &fault);
+    if (HK_UNLIKELY(fault.kind != HK_FAULT_NONE)) {
+        if (fault.kind == HK_FAULT_DOUBLE_FREE)
+            fault.kind = HK_FAULT_USE_AFTER_FREE;
+        hk_fault_report(&fault, call);
+        return hk_no_memory();
+    }
+    return hk_realloc_move(p, size, n, call);
+}
+
+/* ---- Batches ---- */
+
+size_t hk_malloc_many(size_t n, size_t count, void **out)
+{
+    size_t got = 0;
+    struct hk_heap *heap = n <= HK_MEDIUM_MAX && count > 0 ? hk_thread_heap() : NULL;
+    if (heap != NULL) {
+        struct hk_fault fault = HK_NO_FAULT;
+        unsigned class = hk_class_of(n);
+        hk_heap_enter(heap, &fault);
+        for (unsigned more = 1; got < count && more > 0; got += more) {
+            unsigned want = count - got < HK_SLAB_BLOCKS_MAX ? (unsigned)(count - got) : HK_SLAB_BLOCKS_MAX;
+            more = hk_heap_take(heap, class, out + got, want, NULL, &fault);
+        }
+        hk_lock_release(&heap->lock);
+        hk_fault_check(&fault, "malloc");
+    }
+    for (; got < count && (out[got] = hk_malloc_hot(n)) != NULL; got++) {
+    }
+    return got;
+}
+
+#define HK_FREE_BATCH 64u
+
+void hk_free_many(void *const *blocks, size_t count)
+{
+    struct hk_heap *heap = count > 0 ? hk_thread_heap() : NULL;
+    void *slab_blocks[HK_FREE_BATCH];
+    for (size_t i = 0; i < count;) {
+        unsigned n = 0;
+        for (; i < count && n < HK_FREE_BATCH; i++) {
+            void *p = blocks[i];
+            if (heap != NULL && p != NULL && hk_key_kind(hk_key_of(p)) != HK_KEY_LARGE)
+                slab_blocks[n++] = p;
+            else
+                hk_free_any(p, "free");
+        }
+        if (n > 0) {
+            struct hk_fault fault = HK_NO_FAULT;
+            hk_heap_enter(heap, &fault);
+            hk_heap_give(heap, slab_blocks, n, &fault);
+            hk_lock_release(&heap->lock);
+            hk_fault_check(&fault, "free");
+        }
+    }
+}
+
+bool hk_trim(void)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_thread_flush(&fault);
+    hk_heaps_dissolve_parked(&fault);
+    hk_heaps_collect_all(&fault);
+    size_t bytes = hk_pool_purge();
+    bytes += hk_superslabs_trim_to(0);
+    bytes += hk_large_trim();
+    hk_fault_check(&fault, "malloc_trim");
+    return bytes != 0;
+}

@@ -1,0 +1,37 @@
+/*
+ * The slow paths of allocation, and the operations that have no hot path. All keep errno, except that an allocation
+ * that fails sets it to ENOMEM. `call` names the public function, for messages.
+ */
+#ifndef HK_FRONT_ALLOC_H
+#define HK_FRONT_ALLOC_H
+
+#include "base/base.h"
+
+/* What malloc does when the magazine of a small size is empty, and for all larger sizes. */
+void *hk_malloc_slow(size_t n);
+/* What free does with a block that is not the calling thread's, when its magazine is full, and with all else. */
+void hk_free_slow(void *p);
+
+/* Zeroed. */
+void *hk_calloc_any(size_t count, size_t n);
+/* alignment is a power of two. */
+void *hk_malloc_aligned(size_t alignment, size_t n);
+/* p is not NULL and n is not 0. */
+void *hk_realloc_block(void *p, size_t n, const char *call);
+/* True if p holds n bytes after the call, without having moved. */
+bool hk_expand_block(void *p, size_t n);
+
+void hk_free_any(void *p, const char *call);
+/* Reports a size above what may be used. */
+void hk_free_with_size(void *p, size_t n, const char *call);
+
+size_t hk_usable(const void *p);
+size_t hk_good(size_t n);
+
+size_t hk_malloc_many(size_t n, size_t count, void **out);
+void hk_free_many(void *const *blocks, size_t count);
+
+/* Gives back to the OS all that can go; true if something went. */
+bool hk_trim(void);
+
+#endif

@@ -1,0 +1,43 @@
+#include "front/fork.h"
+
+#include <pthread.h>
+
+#include "front/thread.h"
+#include "heap/large.h"
+#include "heap/meta.h"
+
+/* Before the fork every lock is taken in the order of ranks, so that no other thread is inside a structure when the
+ * process is copied. From then on the forking thread's operations on locks do nothing: handlers that run later than ours
+ * may allocate. The child gives the locks back like the parent, after it has put right what its missing threads left. */
+
+static void hk_fork_prepare(void)
+{
+    hk_lock_seize(&hk_heaps_lock);
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next)
+        hk_lock_seize(&heap->lock);
+    hk_lock_seize(&hk_pool_lock);
+    hk_lock_seize(&hk_large_lock);
+    hk_lock_seize(&hk_meta_lock);
+    hk_lock_bypass = true;
+}
+
+static void hk_fork_parent(void)
+{
+    hk_lock_bypass = false;
+    hk_lock_yield(&hk_meta_lock);
+    hk_lock_yield(&hk_large_lock);
+    hk_lock_yield(&hk_pool_lock);
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next)
+        hk_lock_yield(&heap->lock);
+    hk_lock_yield(&hk_heaps_lock);
+}
+
+static void hk_fork_child(void)
+{
+    hk_superslabs_after_fork();
+    hk_pool_after_fork();
+    hk_heaps_after_fork(&hk_self);
+    hk_fork_parent();
+}
+
+void hk_fork_init(void) { pthread_atfork(hk_fork_prepare, hk_fork_parent, hk_fork_child); }

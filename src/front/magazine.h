@@ -1,0 +1,47 @@
+/*
+ * The hot path: malloc and free of blocks that the calling thread's magazines hold or take. Inlined into every public
+ * function that wants it; everything else is a call of alloc.h. No lock, no atomic read-modify-write, no division, no
+ * call, and no block is touched. A golden test holds the instructions.
+ */
+#ifndef HK_FRONT_MAGAZINE_H
+#define HK_FRONT_MAGAZINE_H
+
+#include "front/alloc.h"
+#include "front/thread.h"
+
+/* Pops a block of a class; NULL if the magazine is empty. */
+HK_INLINE void *hk_magazine_pop(unsigned class)
+{
+    void **top = hk_self.top[class];
+    void *p = *top;
+    if (HK_LIKELY(p != NULL))
+        hk_self.top[class] = top - 1;
+    return p;
+}
+
+HK_INLINE void *hk_malloc_hot(size_t n)
+{
+    if (HK_LIKELY(n <= HK_SMALL_MAX)) {
+        unsigned class = hk_class_of_small(n);
+        void *p = hk_magazine_pop(class);
+        if (HK_LIKELY(p != NULL))
+            return p;
+    }
+    return hk_malloc_slow(n);
+}
+
+HK_INLINE void hk_free_hot(void *p)
+{
+    hk_key class = hk_key_of(p) ^ hk_self.owner_key;
+    if (HK_LIKELY(class < HK_NCLASSES)) { /* the slab is mine */
+        void **top = hk_self.top[class];
+        if (HK_LIKELY(*top != p && !hk_magazine_is_full(top))) {
+            top[1] = p;
+            hk_self.top[class] = top + 1;
+            return;
+        }
+    }
+    hk_free_slow(p);
+}
+
+#endif

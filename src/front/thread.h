@@ -1,0 +1,35 @@
+/*
+ * Threads: the thread-local state that the hot path works on, and how a thread comes by a heap and leaves it.
+ *
+ * NEW      a guest: no heap, no magazines; draws from the guests' heap under its lock. Where every thread starts.
+ * RUNNING  has made so many requests that a heap pays; the heap's magazines are in its hands.
+ * EXITED   our thread destructor has run; the heap is parked. The C library and other destructors still free (and
+ *          allocate): the thread is a guest again, for good.
+ */
+#ifndef HK_FRONT_THREAD_H
+#define HK_FRONT_THREAD_H
+
+#include "heap/heap.h"
+
+enum hk_thread_state { HK_THREAD_NEW, HK_THREAD_RUNNING, HK_THREAD_EXITED };
+
+/* Touched by its thread alone. A thread that has no heap has magazines that are empty and full at once, and an owner
+ * key that matches no slab, so that the hot path needs no test for it. */
+struct hk_thread {
+    void **top[HK_NCLASSES]; /* of each magazine: the block that malloc hands out next */
+    hk_key owner_key;        /* the heap's key, or NOBODY if each free is to be checked */
+    uint8_t state;
+    uint32_t guest_requests;
+    struct hk_heap *heap; /* NULL unless RUNNING */
+};
+
+_Static_assert(sizeof(struct hk_thread) <= 1024, "static TLS is scarce for libraries that are loaded with dlopen");
+
+extern HK_TLS struct hk_thread hk_self;
+
+/* The calling thread's heap, for a request that takes the slow path; NULL if the thread is a guest. */
+struct hk_heap *hk_thread_heap(void);
+/* Gives what the calling thread's magazines and outbox hold back to the slabs. */
+void hk_thread_flush(struct hk_fault *fault);
+
+#endif

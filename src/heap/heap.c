@@ -1,0 +1,675 @@
+#include "heap/heap.h"
+
+#include <string.h>
+
+#include "base/options.h"
+#include "heap/meta.h"
+#include "heap/remote.h"
+
+void *const hk_no_magazine[HK_MAGAZINE_WORDS] __attribute__((aligned(HK_MAGAZINE_WORDS * sizeof(void *))));
+
+#define HK_ID_GUESTS 1u
+#define HK_ID_ORPHANS 2u
+
+struct hk_heap hk_orphans = {.lock = HK_LOCK_INIT(HK_RANK_HEAP),
+                             .key = HK_ID_ORPHANS << HK_KEY_SHIFT,
+                             .state = HK_HEAP_ORPHANS};
+struct hk_heap hk_guests = {.lock = HK_LOCK_INIT(HK_RANK_HEAP),
+                            .key = HK_ID_GUESTS << HK_KEY_SHIFT,
+                            .state = HK_HEAP_GUESTS,
+                            .next = &hk_orphans};
+
+struct hk_lock hk_heaps_lock = HK_LOCK_INIT(HK_RANK_HEAPS);
+_Atomic(struct hk_heap *) hk_heaps = &hk_guests;
+
+static struct hk_heap *hk_parked;               /* the heap parked last; guarded by hk_heaps_lock */
+static hk_key hk_last_id = HK_ID_ORPHANS;       /* guarded by hk_heaps_lock */
+
+/* ---- Slabs in bins ---- */
+
+static void hk_bin_unlink(struct hk_heap *heap, struct hk_slab *slab)
+{
+    if (slab->bin == HK_BIN_FULL || slab->bin == HK_BIN_CURRENT)
+        return;
+    if (slab->prev != NULL)
+        slab->prev->next = slab->next;
+    else
+        heap->classes[slab->class].bins[slab->bin] = slab->next;
+    if (slab->next != NULL)
+        slab->next->prev = slab->prev;
+    slab->bin = HK_BIN_FULL;
+}
+
+static void hk_bin_link(struct hk_heap *heap, struct hk_slab *slab, uint8_t bin)
+{
+    struct hk_slab **head = &heap->classes[slab->class].bins[bin];
+    slab->bin = bin;
+    slab->prev = NULL;
+    slab->next = *head;
+    if (slab->next != NULL)
+        slab->next->prev = slab;
+    *head = slab;
+}
+
+static uint8_t hk_bin_of(const struct hk_slab *slab)
+{
+    unsigned nblocks = hk_slab_class(slab)->nblocks;
+    return slab->nfree == 0               ? HK_BIN_FULL
+           : slab->nfree * 4u < nblocks   ? HK_BIN_QUARTER
+           : slab->nfree * 2u < nblocks   ? HK_BIN_HALF
+                                          : HK_BIN_MOST;
+}
+
+static bool hk_class_has_blocks(const struct hk_heap_class *class)
+{
+    return (class->current != NULL && class->current->nfree != 0) || class->bins[HK_BIN_QUARTER] != NULL ||
+           class->bins[HK_BIN_HALF] != NULL || class->bins[HK_BIN_MOST] != NULL;
+}
+
+static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
+{
+    hk_bin_unlink(heap, slab);
+    heap->classes[slab->class].nslabs--;
+    heap->counts.slabs_released++;
+    hk_slab_fini(slab);
+    hk_pool_release(slab, slab->slots, true);
+}
+
+/* An empty slab is kept if it is all that a class has, so that a class that comes and goes does not open and release a
+ * slab each time; but not a long run, and not by nobody. */
+#define HK_KEEP_SLOTS_MAX 4
+
+/* Puts a slab where its number of free blocks belongs, after blocks came back to it; releases it if it is empty. */
+static void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
+{
+    struct hk_heap_class *class = &heap->classes[slab->class];
+    bool current = slab->bin == HK_BIN_CURRENT;
+    if (HK_UNLIKELY(hk_slab_is_empty(slab))) {
+        if (!current)
+            hk_bin_unlink(heap, slab);
+        else
+            class->current = NULL;
+        bool keep = slab->slots <= HK_KEEP_SLOTS_MAX && heap->state != HK_HEAP_ORPHANS;
+        if (!keep || hk_class_has_blocks(class)) {
+            slab->bin = HK_BIN_FULL;
+            hk_slab_release(heap, slab);
+            return;
+        }
+        if (current) {
+            class->current = slab;
+            return;
+        }
+    }
+    uint8_t bin = hk_bin_of(slab);
+    if (!current && bin != slab->bin) {
+        hk_bin_unlink(heap, slab);
+        if (bin != HK_BIN_FULL)
+            hk_bin_link(heap, slab, bin);
+    }
+}
+
+/* Releases the slabs that were kept though they are empty. */
+static void hk_class_release_empty(struct hk_heap *heap, unsigned class_number)
+{
+    struct hk_heap_class *class = &heap->classes[class_number];
+    if (class->current != NULL && hk_slab_is_empty(class->current)) {
+        class->current->bin = HK_BIN_FULL;
+        hk_slab_release(heap, class->current);
+        class->current = NULL;
+    }
+    for (struct hk_slab *slab = class->bins[HK_BIN_MOST], *next; slab != NULL; slab = next) {
+        next = slab->next;
+        if (hk_slab_is_empty(slab))
+            hk_slab_release(heap, slab);
+    }
+}
+
+/* Takes the fullest slab out of the bins as the one to refill from. */
+static struct hk_slab *hk_class_next_slab(struct hk_heap *heap, unsigned class_number)
+{
+    struct hk_heap_class *class = &heap->classes[class_number];
+    if (class->current != NULL)
+        class->current->bin = HK_BIN_FULL;
+    class->current = NULL;
+    for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++) {
+        struct hk_slab *slab = class->bins[bin];
+        if (slab != NULL) {
+            hk_bin_unlink(heap, slab);
+            slab->bin = HK_BIN_CURRENT;
+            class->current = slab;
+            return slab;
+        }
+    }
+    return NULL;
+}
+
+/* ---- Collecting remote frees ---- */
+
+static void hk_heap_harvest(struct hk_heap *heap, struct hk_slab *slab, struct hk_fault *fault)
+{
+    uint32_t flags = atomic_exchange_explicit(&slab->summary, 0, memory_order_seq_cst);
+    struct hk_slab_bits *bits = hk_slab_bits(slab);
+    unsigned n = 0;
+    for (; flags != 0; flags &= flags - 1) {
+        unsigned w = hk_lowest_bit32(flags);
+        uint64_t freed = atomic_exchange_explicit(&bits->remote[w], 0, memory_order_acquire);
+        n += hk_count_bits64(freed);
+        uint64_t twice = hk_slab_put_word(slab, w, freed);
+        if (HK_UNLIKELY(twice != 0))
+            hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
+                                                   .ptr = hk_slab_block(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice)),
+                                                   .block_size = hk_slab_class(slab)->size,
+                                                   .late = true});
+    }
+    atomic_fetch_sub_explicit(&slab->remote_count, n, memory_order_relaxed);
+    heap->counts.collects++;
+    heap->counts.collected_blocks += n;
+    hk_slab_settle(heap, slab);
+}
+
+void hk_heap_collect(struct hk_heap *heap, struct hk_fault *fault)
+{
+    hk_assert(hk_lock_held_by_me(&heap->lock));
+    if (HK_LIKELY(atomic_load_explicit(&heap->pending, memory_order_relaxed) == NULL))
+        return;
+    struct hk_slab *slab = atomic_exchange_explicit(&heap->pending, NULL, memory_order_seq_cst);
+    while (slab != NULL) {
+        struct hk_slab *next = slab->pending_next; /* before the token ends: then others may queue the slab again */
+        if (hk_slab_owner(slab) == heap) {
+            hk_heap_harvest(heap, slab, fault);
+        } else {
+            heap->counts.forwarded++;
+            hk_remote_hand_over(slab);
+        }
+        slab = next;
+    }
+}
+
+/* ---- Adopting and opening slabs ---- */
+
+/* How many parked heaps a thread that runs short looks into. */
+#define HK_PARKED_LOOKS 8
+
+static void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_heap *to)
+{
+    if (slab->bin == HK_BIN_CURRENT) {
+        from->classes[slab->class].current = NULL;
+        slab->bin = HK_BIN_FULL;
+    }
+    hk_bin_unlink(from, slab);
+    from->classes[slab->class].nslabs--;
+    hk_slab_set_owner(slab, to);
+}
+
+/* Takes a slab with free blocks over from a heap without a running thread. Tries its lock. */
+static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *from, unsigned class,
+                                          struct hk_fault *fault)
+{
+    if (from == heap || !hk_lock_try(&from->lock))
+        return NULL;
+    struct hk_slab *slab = NULL;
+    if (from->state == HK_HEAP_PARKED || from->state == HK_HEAP_ORPHANS) {
+        hk_heap_collect(from, fault);
+        if (from->state == HK_HEAP_PARKED)
+            hk_heap_flush(from, class, from->parked_top, fault);
+        slab = from->classes[class].current;
+        if (slab == NULL || slab->nfree == 0)
+            slab = hk_class_next_slab(from, class);
+        if (slab != NULL)
+            hk_slab_change_owner(from, slab, heap);
+    }
+    hk_lock_release(&from->lock);
+    return slab;
+}
+
+static struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
+{
+    struct hk_slab *slab = NULL;
+    if (__atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL && hk_lock_try(&hk_heaps_lock)) {
+        struct hk_heap *from = hk_parked;
+        for (unsigned i = 0; i < HK_PARKED_LOOKS && from != NULL && slab == NULL; i++, from = from->next_parked)
+            if (from->classes[class].nslabs != 0) /* racy: decides only whether to look */
+                slab = hk_heap_adopt_from(heap, from, class, fault);
+        hk_lock_release(&hk_heaps_lock);
+    }
+    if (slab == NULL && hk_orphans.classes[class].nslabs != 0)
+        slab = hk_heap_adopt_from(heap, &hk_orphans, class, fault);
+    if (slab != NULL)
+        heap->counts.slabs_adopted++;
+    return slab;
+}
+
+static struct hk_slots hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
+{
+    if (hk_classes[class].slots != 1)
+        return hk_pool_acquire_run(class);
+    if (heap->nwarm > 0) {
+        heap->counts.warm_hits++;
+        return heap->warm[--heap->nwarm];
+    }
+    heap->counts.warm_prefills++;
+    unsigned want = heap->warm_want == 0 ? 1 : heap->warm_want;
+    heap->warm_want = (uint8_t)(want * 2 <= HK_WARM_SLOTS ? want * 2 : HK_WARM_SLOTS);
+    struct hk_slots acquired[HK_WARM_SLOTS];
+    unsigned got = hk_pool_acquire_slots(class, acquired, want);
+    if (got == 0)
+        return (struct hk_slots){.slab = NULL};
+    /* What was acquired first is used first: stage one came before stage two. */
+    while (got > 1)
+        heap->warm[heap->nwarm++] = acquired[--got];
+    return acquired[0];
+}
+
+static void hk_heap_release_warm(struct hk_heap *heap)
+{
+    while (heap->nwarm > 0) {
+        struct hk_slots *slots = &heap->warm[--heap->nwarm];
+        hk_pool_release(slots->slab, 1, !slots->fresh);
+    }
+}
+
+static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
+{
+    struct hk_slab *slab = hk_heap_adopt(heap, class, fault);
+    if (slab == NULL) {
+        struct hk_slots slots = hk_heap_acquire_slots(heap, class);
+        if (slots.slab == NULL)
+            return NULL;
+        slab = slots.slab;
+        slab->bin = HK_BIN_FULL;
+        hk_slab_init(slab, class, heap, slots.fresh);
+        heap->counts.slabs_opened++;
+    }
+    heap->classes[class].nslabs++;
+    heap->classes[class].current = slab;
+    slab->bin = HK_BIN_CURRENT;
+    return slab;
+}
+
+/* ---- Blocks ---- */
+
+unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, unsigned want, bool *fresh,
+                      struct hk_fault *fault)
+{
+    hk_assert(hk_lock_held_by_me(&heap->lock));
+    struct hk_heap_class *class = &heap->classes[class_number];
+    unsigned got = 0;
+    while (got < want) {
+        struct hk_slab *slab = class->current;
+        if (slab == NULL || slab->nfree == 0) {
+            slab = hk_class_next_slab(heap, class_number);
+            /* No new slab for what is beyond need. */
+            if (slab == NULL && (got > 0 || (slab = hk_heap_open_slab(heap, class_number, fault)) == NULL))
+                break;
+        }
+        uint16_t fresh_from = slab->fresh_from;
+        got += hk_slab_take(slab, out + got, want - got);
+        if (fresh != NULL)
+            *fresh = slab->fresh_from != fresh_from;
+    }
+    return got;
+}
+
+/* What a pointer is that no slab of any heap holds, by its key. */
+static struct hk_fault hk_fault_of_key(const void *p, hk_key key)
+{
+    if (hk_key_kind(key) == HK_KEY_GONE)
+        return (struct hk_fault){
+            .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_classes[hk_key_index(key)].size};
+    if (hk_key_kind(key) == HK_KEY_GONE_LARGE)
+        return (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_key_index(key) * 4 * HK_KIB};
+    return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
+}
+
+bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
+{
+    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    if (HK_UNLIKELY(key == 0 || hk_key_kind(key) >= HK_NCLASSES)) {
+        hk_fault_note(fault, hk_fault_of_key(p, key));
+        return false;
+    }
+    *slab = hk_slab_of(p);
+    return true;
+}
+
+void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct hk_fault *fault)
+{
+    hk_assert(hk_lock_held_by_me(&heap->lock));
+    struct hk_slab *slab = NULL; /* of the block before; ours */
+    for (unsigned i = 0; i < n; i++) {
+        void *p = blocks[i];
+        unsigned index;
+        if (slab == NULL || !hk_slab_contains(slab, p)) {
+            if (slab != NULL)
+                hk_slab_settle(heap, slab);
+            slab = NULL;
+            struct hk_slab *other;
+            if (!hk_block_slab(p, &other, fault))
+                continue;
+            if (hk_slab_owner(other) != heap) {
+                if (hk_slab_index(other, p, &index, fault))
+                    hk_remote_free(other, index / HK_WORD_BITS, 1ull << (index % HK_WORD_BITS), fault);
+                continue;
+            }
+            slab = other;
+        }
+        if (hk_slab_index(slab, p, &index, fault) && HK_UNLIKELY(!hk_slab_put(slab, index)))
+            hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
+                                                   .ptr = p,
+                                                   .block_size = hk_slab_class(slab)->size});
+    }
+    if (slab != NULL)
+        hk_slab_settle(heap, slab);
+}
+
+/* ---- Magazines ---- */
+
+/* Classes that have not been refilled for so many slow paths may lose capacity to those that are. */
+#define HK_VICTIM_AGE 256u
+#define HK_CAPACITY_FIRST 8u
+
+static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n,
+                             struct hk_fault *fault)
+{
+    void **bottom = hk_magazine_bottom(heap, class);
+    struct hk_fault late = HK_NO_FAULT;
+    heap->counts.flushes++;
+    heap->counts.flushed_blocks += n;
+    hk_heap_give(heap, bottom + 1, n, &late);
+    unsigned kept = (unsigned)(tops[class] - bottom) - n;
+    memmove(bottom + 1, bottom + 1 + n, kept * sizeof *bottom);
+    tops[class] = bottom + kept;
+    late.late = true;
+    hk_fault_note(fault, late);
+}
+
+void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    if (heap->classes[class].capacity == 0)
+        return;
+    unsigned n = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
+    if (n > 0)
+        hk_magazine_give(heap, class, tops, n, fault);
+}
+
+/* Sets the capacity of a magazine that holds no more than that; the bottom moves, so the entries do. */
+static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned capacity)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    unsigned n = 0;
+    void **old_bottom = NULL;
+    if (c->capacity != 0) {
+        old_bottom = hk_magazine_bottom(heap, class);
+        n = (unsigned)(tops[class] - old_bottom);
+    }
+    heap->magazine_bytes += (size_t)hk_classes[class].size * capacity;
+    heap->magazine_bytes -= (size_t)hk_classes[class].size * c->capacity;
+    c->capacity = (uint8_t)capacity;
+    if (capacity == 0) {
+        tops[class] = HK_NO_MAGAZINE;
+        return;
+    }
+    void **bottom = hk_magazine_bottom(heap, class);
+    if (n > 0)
+        memmove(bottom + 1, old_bottom + 1, n * sizeof *bottom);
+    *bottom = NULL;
+    tops[class] = bottom + n;
+}
+
+/* Halves the capacity of magazines that are not in demand until `bytes` of the budget are free; false if it cannot. */
+static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], size_t bytes,
+                                struct hk_fault *fault)
+{
+    size_t budget = hk_option(thread_budget);
+    for (unsigned looks = 0; heap->magazine_bytes + bytes > budget; looks++) {
+        if (looks == HK_NCLASSES)
+            return false;
+        unsigned victim = heap->victim = (heap->victim + 1) % HK_NCLASSES;
+        struct hk_heap_class *c = &heap->classes[victim];
+        if (victim == class || c->capacity <= HK_CAPACITY_FIRST || heap->tick - c->last_refill < HK_VICTIM_AGE)
+            continue;
+        unsigned capacity = c->capacity / 2;
+        unsigned held = (unsigned)(tops[victim] - hk_magazine_bottom(heap, victim));
+        if (held > capacity)
+            hk_magazine_give(heap, victim, tops, held - capacity, fault);
+        hk_magazine_set_capacity(heap, victim, tops, capacity);
+    }
+    return true;
+}
+
+static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    unsigned capacity = heap->classes[class].capacity;
+    unsigned max = hk_classes[class].magazine_max;
+    unsigned option_max = (unsigned)hk_option(magazine_blocks);
+    max = max < option_max ? max : option_max;
+    unsigned wanted = capacity == 0 ? HK_CAPACITY_FIRST : capacity * 2 + 1;
+    wanted = wanted < max ? wanted : max;
+    if (wanted <= capacity)
+        return;
+    if (capacity == 0 ||
+        hk_heap_free_budget(heap, class, tops, (wanted - capacity) * (size_t)hk_classes[class].size, fault))
+        hk_magazine_set_capacity(heap, class, tops, wanted);
+}
+
+void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    hk_magazine_grow(heap, class, tops, fault);
+    c->last_refill = heap->tick;
+    void *blocks[HK_MAGAZINE_BLOCKS_MAX];
+    unsigned got = hk_heap_take(heap, class, blocks, (c->capacity + 1u) / 2, NULL, fault);
+    if (got == 0)
+        return NULL;
+    heap->counts.refills++;
+    heap->counts.refilled_blocks += got;
+    /* The lowest address is handed out now, the next lowest lies on top. */
+    void **top = tops[class];
+    for (unsigned i = got; i-- > 1;)
+        *++top = blocks[i];
+    tops[class] = top;
+    return blocks[0];
+}
+
+void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    if (c->capacity == 0)
+        hk_magazine_grow(heap, class, tops, fault);
+    else
+        hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
+}
+
+/* A class is a guest's until it has been asked for so often that a slab of its own pays. */
+#define HK_CLASS_GUEST_ALLOCS 32
+
+bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    if (c->nslabs != 0 || c->guest_allocs >= HK_CLASS_GUEST_ALLOCS || class >= HK_CLASS_FIRST_MEDIUM)
+        return false;
+    c->guest_allocs++;
+    return true;
+}
+
+/* ---- The list of heaps ---- */
+
+static struct hk_heap *hk_heap_create(void)
+{
+    struct hk_thread_heap *created = hk_meta_alloc(sizeof *created, HK_MAGAZINE_BYTES);
+    if (created == NULL || hk_last_id == HK_KEY_ID_MAX - 1)
+        return NULL;
+    struct hk_heap *heap = &created->heap;
+    hk_lock_init(&heap->lock, HK_RANK_HEAP);
+    heap->key = ++hk_last_id << HK_KEY_SHIFT;
+    for (unsigned i = 0; i < HK_NCLASSES; i++)
+        heap->parked_top[i] = HK_NO_MAGAZINE;
+    heap->next = atomic_load_explicit(&hk_heaps, memory_order_relaxed);
+    atomic_store_explicit(&hk_heaps, heap, memory_order_release);
+    return heap;
+}
+
+struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
+{
+    hk_lock_acquire(&hk_heaps_lock);
+    struct hk_heap *heap = hk_parked;
+    if (heap != NULL)
+        hk_parked = heap->next_parked;
+    else
+        heap = hk_heap_create();
+    if (heap != NULL) {
+        hk_lock_acquire(&heap->lock);
+        heap->state = HK_HEAP_RUNNING;
+        heap->thread = thread;
+        memcpy(tops, heap->parked_top, sizeof heap->parked_top);
+        hk_lock_release(&heap->lock);
+    }
+    hk_lock_release(&hk_heaps_lock);
+    return heap;
+}
+
+/* Both locks are held. */
+static void hk_heap_set_parked(struct hk_heap *heap)
+{
+    heap->state = HK_HEAP_PARKED;
+    heap->thread = NULL;
+    heap->next_parked = hk_parked;
+    hk_parked = heap;
+}
+
+void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_lock_acquire(&hk_heaps_lock);
+    hk_lock_acquire(&heap->lock);
+    hk_outbox_drain(heap, fault);
+    memcpy(heap->parked_top, tops, sizeof heap->parked_top);
+    hk_heap_set_parked(heap);
+    hk_lock_release(&heap->lock);
+    hk_lock_release(&hk_heaps_lock);
+}
+
+/* ---- On behalf of others ---- */
+
+/* Slabs on their way to the orphans. */
+#define HK_ORPHANS_BATCH 256
+struct hk_orphaning {
+    struct hk_heap *from;
+    unsigned n;
+    struct hk_slab *slabs[HK_ORPHANS_BATCH];
+    uint8_t classes[HK_ORPHANS_BATCH]; /* of the slabs, which may be anything by the time they are counted */
+};
+
+static void hk_slab_orphan(struct hk_slab *slab, void *context)
+{
+    struct hk_orphaning *orphaning = context;
+    if (hk_slab_owner(slab) != orphaning->from || orphaning->n == HK_ORPHANS_BATCH)
+        return;
+    orphaning->slabs[orphaning->n] = slab;
+    orphaning->classes[orphaning->n++] = slab->class;
+    /* From the change of owner on the slab is guarded by the orphans' lock: nothing of it is touched after that here. */
+    hk_slab_change_owner(orphaning->from, slab, &hk_orphans);
+}
+
+static void hk_heap_dissolve(struct hk_heap *heap, struct hk_fault *fault)
+{
+    struct hk_orphaning orphaning = {.from = heap};
+    do {
+        orphaning.n = 0;
+        hk_lock_acquire(&heap->lock);
+        if (heap->state == HK_HEAP_PARKED) {
+            hk_heap_collect(heap, fault);
+            for (unsigned class = 0; class < HK_NCLASSES; class++) {
+                hk_heap_flush(heap, class, heap->parked_top, fault);
+                hk_magazine_set_capacity(heap, class, heap->parked_top, 0);
+            }
+            hk_lock_acquire(&hk_pool_lock);
+            hk_pool_each_slab(hk_slab_orphan, &orphaning);
+            hk_lock_release(&hk_pool_lock);
+            heap->counts.slabs_orphaned += orphaning.n;
+        }
+        hk_lock_release(&heap->lock);
+        if (orphaning.n > 0) {
+            hk_lock_acquire(&hk_orphans.lock);
+            for (unsigned i = 0; i < orphaning.n; i++) {
+                /* Another thread may have adopted it, or a collect settled it, meanwhile: then the count below was
+                 * lowered already, and is made good now. */
+                struct hk_slab *slab = orphaning.slabs[i];
+                hk_orphans.classes[orphaning.classes[i]].nslabs++;
+                if (hk_slab_owner(slab) == &hk_orphans)
+                    hk_slab_settle(&hk_orphans, slab);
+            }
+            hk_lock_release(&hk_orphans.lock);
+        }
+    } while (orphaning.n == HK_ORPHANS_BATCH);
+}
+
+void hk_heaps_collect_all(struct hk_fault *fault)
+{
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
+         heap = heap->next) {
+        hk_lock_acquire(&heap->lock);
+        hk_outbox_drain(heap, fault);
+        hk_lock_release(&heap->lock);
+    }
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
+         heap = heap->next) {
+        hk_lock_acquire(&heap->lock);
+        hk_heap_collect(heap, fault);
+        hk_heap_release_warm(heap);
+        for (unsigned class = 0; class < HK_NCLASSES; class++)
+            hk_class_release_empty(heap, class);
+        hk_lock_release(&heap->lock);
+    }
+}
+
+void hk_heaps_dissolve_parked(struct hk_fault *fault)
+{
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
+         heap = heap->next)
+        hk_heap_dissolve(heap, fault);
+}
+
+/* ---- Fork ---- */
+
+static void hk_slab_requeue(struct hk_slab *slab, void *context)
+{
+    (void)context;
+    uint32_t flags = 0;
+    struct hk_slab_bits *bits = hk_slab_bits(slab);
+    for (unsigned w = 0; w < HK_SLAB_WORDS; w++)
+        if (atomic_load_explicit(&bits->remote[w], memory_order_relaxed) != 0)
+            flags |= 1u << w;
+    atomic_store_explicit(&slab->summary, flags, memory_order_relaxed);
+    if (flags != 0)
+        hk_remote_hand_over(slab);
+}
+
+/* Fork copies the pages of a process one after another while its other threads run, so what their magazines' tops and
+ * entries say need not agree in the child. The blocks in them are given up: they count as live for ever. All else is
+ * guarded by locks, which the forking thread holds, or is rebuilt here. */
+void hk_heaps_after_fork(const void *surviving_thread)
+{
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL;
+         heap = heap->next) {
+        atomic_store_explicit(&heap->pending, NULL, memory_order_relaxed);
+        if (heap->state != HK_HEAP_RUNNING || heap->thread == surviving_thread)
+            continue;
+        for (unsigned class = 0; class < HK_NCLASSES; class++) {
+            heap->classes[class].capacity = 0;
+            heap->parked_top[class] = HK_NO_MAGAZINE;
+        }
+        heap->magazine_bytes = 0;
+        hk_heap_set_parked(heap);
+    }
+    hk_pool_each_slab(hk_slab_requeue, NULL);
+}
+
+void hk_heap_check(struct hk_heap *heap)
+{
+    for (unsigned class = 0; class < HK_NCLASSES; class++)
+        for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)
+            for (struct hk_slab *slab = heap->classes[class].bins[bin]; slab != NULL; slab = slab->next) {
+                hk_assert(hk_slab_owner(slab) == heap && slab->class == class && slab->bin == bin);
+                hk_slab_check(slab);
+            }
+}

@@ -1,0 +1,147 @@
+/*
+ * Heaps: the cold side of a thread. A heap owns slabs, keeps those with free blocks in bins by fullness, collects what
+ * others freed, and moves blocks between its slabs and its thread's magazines.
+ *
+ * Everything in a heap is guarded by its lock unless it says otherwise. The lock is taken on every slow path and on no
+ * hot path; who holds it may work on behalf of the heap's thread, with one exception: a magazine's top is in the
+ * thread's hands while the heap is RUNNING, so the magazines belong to that thread then, and to the lock when PARKED.
+ * A heap's structure is never unmapped.
+ *
+ * Kinds: a thread's heap is RUNNING or PARKED; the guests' heap serves threads that have (yet, or any more) no heap of
+ * their own; the orphans' heap owns slabs that nobody does.
+ */
+#ifndef HK_HEAP_HEAP_H
+#define HK_HEAP_HEAP_H
+
+#include "base/lock.h"
+#include "heap/pool.h"
+
+/* A magazine: a stack of free blocks' addresses in an aligned array. Its bottom entry is NULL and lies as high as the
+ * capacity is small; so "empty" is a NULL on top and "full" is a top in the array's last place, whatever the capacity. */
+#define HK_MAGAZINE_WORDS 64u
+#define HK_MAGAZINE_BYTES (HK_MAGAZINE_WORDS * sizeof(void *))
+#define HK_MAGAZINE_BLOCKS_MAX (HK_MAGAZINE_WORDS - 1)
+
+/* Bins by the part of a slab's blocks that is free; refills take from the fullest slabs first. */
+enum hk_bin { HK_BIN_FULL, HK_BIN_QUARTER, HK_BIN_HALF, HK_BIN_MOST, HK_NBINS, HK_BIN_CURRENT = HK_NBINS };
+
+enum hk_heap_state { HK_HEAP_RUNNING, HK_HEAP_PARKED, HK_HEAP_GUESTS, HK_HEAP_ORPHANS };
+
+struct hk_heap_class {
+    struct hk_slab *current;         /* the slab to refill from; in no bin */
+    struct hk_slab *bins[HK_NBINS];  /* the other slabs with free blocks; bins[FULL] is not used */
+    uint32_t nslabs;
+    uint32_t last_refill;            /* heap's tick at the last refill, for the budget */
+    uint8_t capacity;                /* of the magazine, in blocks; 0 until first used */
+    uint8_t guest_allocs;            /* allocations that were served from the guests' heap */
+};
+
+/* Remote frees on their way: neighbours in one bitmap word become one atomic operation. */
+#define HK_OUTBOX_ENTRIES 16u
+struct hk_outbox_entry {
+    struct hk_slab *slab; /* NULL: no entry */
+    uint64_t mask;
+    uint32_t generation;
+    uint32_t word;
+};
+
+struct hk_heap_counts {
+#define HK_HEAP_COUNTER(name, doc) size_t name;
+#include "base/stats.def"
+#undef HK_HEAP_COUNTER
+};
+
+#define HK_WARM_SLOTS 4u
+
+struct hk_heap {
+    struct hk_lock lock;
+    hk_key key;            /* id << 8; constant */
+    uint8_t state;         /* enum hk_heap_state; changes under hk_heaps_lock and the heap's */
+    uint8_t nwarm;         /* slots in the warm pool */
+    uint8_t warm_want;     /* slots to take at the next prefill; follows the misses */
+    uint32_t tick;         /* slow paths */
+    size_t magazine_bytes; /* sum of capacity * size */
+    uint32_t victim;       /* class at which the search for capacity to take stands */
+    struct hk_heap *next;  /* all heaps; constant once linked */
+    struct hk_heap *next_parked; /* by hk_heaps_lock */
+    void *thread;          /* the thread whose magazines these are, for the fork child; by the front */
+
+    /* Slabs with remote frees to collect: pushed by whoever holds a slab's token, taken as a whole by lock holders. */
+    HK_CACHE_ALIGNED _Atomic(struct hk_slab *) pending;
+
+    HK_CACHE_ALIGNED struct hk_outbox_entry outbox[HK_OUTBOX_ENTRIES];
+    struct hk_slots warm[HK_WARM_SLOTS];
+    struct hk_heap_counts counts;
+    struct hk_heap_class classes[HK_NCLASSES];
+    void **parked_top[HK_NCLASSES]; /* while PARKED: the tops of the magazines */
+};
+
+/* A thread's heap; the guests' and orphans' have no magazines. */
+struct hk_thread_heap {
+    struct hk_heap heap;
+    void *magazines[HK_NCLASSES][HK_MAGAZINE_WORDS] __attribute__((aligned(64 * sizeof(void *))));
+};
+
+extern struct hk_heap hk_guests;
+extern struct hk_heap hk_orphans;
+
+/* ---- The list of heaps ---- */
+
+extern struct hk_lock hk_heaps_lock; /* guards the lists; the heaps of all exited threads are on the parked list */
+/* All heaps, the two shared ones included; grows at the head and never shrinks. */
+extern _Atomic(struct hk_heap *) hk_heaps;
+
+/* A heap for a new thread: the one parked last, else a new one; state RUNNING, its tops in tops[]. NULL without memory.
+ * Takes the lists' lock and the heap's. */
+struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread);
+/* The thread is gone: keeps slabs and magazines for the next one. Takes both locks. */
+void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Flushes the magazines of every parked heap and makes orphans of its slabs. No lock held. */
+void hk_heaps_dissolve_parked(struct hk_fault *fault);
+/* Collects what is pending for any heap, drains every outbox, gives back warm slots. No lock held. */
+void hk_heaps_collect_all(struct hk_fault *fault);
+/* In the child of a fork, all locks held: heaps of threads that are gone are parked, pending stacks rebuilt. */
+void hk_heaps_after_fork(const void *surviving_thread);
+
+/* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block lives. */
+bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault);
+
+/* ---- Blocks; the heap's lock is held ---- */
+
+/* Collects what others freed. Releases slabs that became wholly free. */
+void hk_heap_collect(struct hk_heap *heap, struct hk_fault *fault);
+/* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none; 0 without memory.
+ * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
+unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **out, unsigned want, bool *fresh,
+                      struct hk_fault *fault);
+/* Gives n blocks back: those that this heap owns to their slabs, others towards their owners. */
+void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct hk_fault *fault);
+
+/* ---- Magazines; the heap's lock is held, tops are the magazines' tops by class ---- */
+
+/* Fills an empty magazine, and returns a block of it; NULL without memory. May take capacity from other magazines. */
+void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Makes room in a full magazine: gives the older half of its blocks back to the slabs. */
+void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Empties a magazine into the slabs. */
+void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */
+bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class);
+
+/* Where the top of a magazine points that has no capacity: both empty and full. */
+extern void *const hk_no_magazine[HK_MAGAZINE_WORDS];
+#define HK_NO_MAGAZINE ((void **)&hk_no_magazine[HK_MAGAZINE_WORDS - 1])
+
+HK_INLINE void **hk_magazine_of(struct hk_heap *heap, unsigned class)
+{
+    return ((struct hk_thread_heap *)(void *)heap)->magazines[class];
+}
+HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned class)
+{
+    return hk_magazine_of(heap, class) + (HK_MAGAZINE_BLOCKS_MAX - heap->classes[class].capacity);
+}
+HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & (HK_MAGAZINE_BYTES - 1)) == 0; }
+
+void hk_heap_check(struct hk_heap *heap);
+
+#endif

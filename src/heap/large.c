@@ -1,0 +1,421 @@
+#include "heap/large.h"
+
+#include "base/options.h"
+#include "base/os.h"
+#include "heap/meta.h"
+
+struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
+
+/* From this size on a mapping that grows is advised for huge pages, as a whole: part of it would split it. */
+#define HK_HUGE_MIN ((size_t)4 << 20)
+#define HK_HUGE_PAGE ((size_t)2 << 20)
+
+struct hk_large {
+    char *block;    /* what the program has */
+    size_t usable;  /* from block on */
+    char *base;     /* first byte of the run or mapping */
+    size_t size;    /* of the run or mapping */
+    uint32_t index; /* constant */
+    bool mapping;
+    bool huge; /* advised */
+    struct hk_large *next_free;
+};
+
+/* Records come in chunks, so that an index leads to one without a lock. */
+#define HK_RECORDS_PER_CHUNK 1024u
+#define HK_RECORD_CHUNKS ((HK_KEY_ID_MAX + 1) / HK_RECORDS_PER_CHUNK)
+
+struct hk_cached_mapping {
+    char *base;
+    size_t size;
+    uint64_t freed_at_ms;
+    bool huge;
+};
+#define HK_CACHED_MAPPINGS 8u
+
+static struct hk_large *_Atomic hk_records[HK_RECORD_CHUNKS]; /* constant once set */
+static struct {
+    struct hk_large *free;
+    uint32_t nrecords;
+    unsigned ncached;
+    struct hk_cached_mapping cached[HK_CACHED_MAPPINGS]; /* oldest first */
+    struct hk_large_counts counts;
+} hk_large; /* guarded by hk_large_lock */
+
+/* ---- Records ---- */
+
+static struct hk_large *hk_record_at(uint32_t index)
+{
+    return atomic_load_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], memory_order_acquire) +
+           index % HK_RECORDS_PER_CHUNK;
+}
+
+static struct hk_large *hk_record_of(const void *p) { return hk_record_at(hk_key_index(hk_key_of(p))); }
+
+static struct hk_large *hk_record_obtain(void)
+{
+    hk_lock_acquire(&hk_large_lock);
+    struct hk_large *record = hk_large.free;
+    if (record != NULL) {
+        hk_large.free = record->next_free;
+    } else if (hk_large.nrecords <= HK_KEY_ID_MAX) {
+        uint32_t index = hk_large.nrecords;
+        struct hk_large *chunk =
+            atomic_load_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], memory_order_relaxed);
+        if (chunk == NULL) {
+            chunk = hk_meta_alloc(HK_RECORDS_PER_CHUNK * sizeof *chunk, HK_CACHE_LINE);
+            atomic_store_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], chunk, memory_order_release);
+        }
+        if (chunk != NULL) {
+            record = &chunk[index % HK_RECORDS_PER_CHUNK];
+            record->index = index;
+            hk_large.nrecords++;
+        }
+    }
+    hk_lock_release(&hk_large_lock);
+    return record;
+}
+
+static void hk_record_release(struct hk_large *record)
+{
+    hk_lock_acquire(&hk_large_lock);
+    record->next_free = hk_large.free;
+    hk_large.free = record;
+    hk_lock_release(&hk_large_lock);
+}
+
+static void hk_record_count(const struct hk_large *record, bool born)
+{
+    hk_lock_acquire(&hk_large_lock);
+    struct hk_large_counts *counts = &hk_large.counts;
+    size_t one = born ? 1 : (size_t)-1;
+    size_t bytes = born ? record->size : -record->size;
+    if (record->mapping) {
+        counts->mappings += one;
+        counts->mapping_bytes += bytes;
+    } else {
+        counts->runs += one;
+        counts->run_bytes += bytes;
+    }
+    if (born)
+        counts->allocs++;
+    else
+        counts->frees++;
+    hk_lock_release(&hk_large_lock);
+}
+
+static void hk_record_publish(const struct hk_large *record)
+{
+    atomic_store_explicit(hk_key_at(record->block), (record->index << HK_KEY_SHIFT) | HK_KEY_LARGE,
+                          memory_order_release);
+}
+
+static hk_key hk_gone_large(const struct hk_large *record)
+{
+    size_t pages = record->usable / (4 * HK_KIB);
+    return (hk_key)((pages < HK_KEY_ID_MAX ? pages : HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
+}
+
+/* ---- Runs of superslabs ---- */
+
+/* The heads of equal buffers would all lie in one cache set: where there is slack, the block starts some cache lines
+ * into its first page. */
+static size_t hk_run_colour(const char *base, size_t slack)
+{
+    size_t colour = ((uintptr_t)base >> HK_SUPERSLAB_SHIFT) * 5 % 64 * HK_CACHE_LINE;
+    return colour <= slack ? colour : 0;
+}
+
+static bool hk_run_alloc(struct hk_large *record, size_t n, size_t alignment, bool *zero)
+{
+    size_t margin = alignment > HK_SUPERSLAB_SIZE ? alignment - HK_SUPERSLAB_SIZE : 0;
+    size_t count = (n + margin + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    hk_lock_acquire(&hk_pool_lock);
+    struct hk_superslab *first = hk_superslabs_acquire(count, HK_SUPERSLAB_LARGE);
+    size_t without_memory = 0;
+    for (size_t i = 0; first != NULL && i < count; i++) {
+        struct hk_superslab *superslab = hk_superslab_next(first, i);
+        without_memory += superslab->zero;
+        /* What was here before is not what an interior pointer is now. */
+        _Atomic hk_key *keys = hk_key_at(superslab->base);
+        for (unsigned slot = 0; slot < HK_SLOTS_PER_SUPERSLAB; slot++)
+            atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
+    }
+    size_t cached = hk_superslab_counts.cached;
+    hk_lock_release(&hk_pool_lock);
+    if (first == NULL)
+        return false;
+    /* Memory that grows here while other memory lies idle is paid for with that: the peak stays what is live. */
+    if (without_memory > 0 && cached > 0)
+        hk_superslabs_trim_to(cached > without_memory ? cached - without_memory : 0);
+    record->mapping = false;
+    record->huge = false;
+    record->base = first->base;
+    record->size = count * HK_SUPERSLAB_SIZE;
+    record->block = (char *)hk_align_up((uintptr_t)first->base, alignment);
+    if (alignment <= HK_MIN_ALIGN)
+        record->block += hk_run_colour(first->base, record->size - n);
+    if (zero != NULL)
+        *zero = without_memory == count;
+    return true;
+}
+
+static void hk_run_free(const struct hk_large *record)
+{
+    hk_lock_acquire(&hk_pool_lock);
+    hk_superslabs_release(hk_superslab_of(record->base), record->size / HK_SUPERSLAB_SIZE, true);
+    hk_lock_release(&hk_pool_lock);
+    hk_superslabs_trim();
+}
+
+/* ---- Mappings ---- */
+
+static void hk_cached_remove(unsigned i)
+{
+    hk_large.counts.cached_bytes -= hk_large.cached[i].size;
+    hk_large.ncached--;
+    for (; i < hk_large.ncached; i++)
+        hk_large.cached[i] = hk_large.cached[i + 1];
+}
+
+/* Unmaps the oldest cached mappings until at most keep bytes are left, and those older than the option allows. */
+static size_t hk_cache_trim(size_t keep)
+{
+    size_t bytes = 0;
+    uint64_t ttl_ms = hk_option(superslab_ttl_sec) * 1000;
+    hk_lock_acquire(&hk_large_lock);
+    while (hk_large.ncached > 0 && (hk_large.counts.cached_bytes > keep ||
+                                    hk_large.cached[0].freed_at_ms + ttl_ms < hk_os_now_ms())) {
+        struct hk_cached_mapping oldest = hk_large.cached[0];
+        hk_cached_remove(0);
+        if (!hk_os_unmap(oldest.base, oldest.size)) {
+            /* The kernel would not split or drop it (map count): it stays ours, its memory goes. */
+            hk_os_purge(oldest.base, oldest.size);
+            continue;
+        }
+        bytes += oldest.size;
+    }
+    hk_lock_release(&hk_large_lock);
+    return bytes;
+}
+
+static bool hk_cache_take(struct hk_large *record, size_t size, size_t alignment)
+{
+    bool found = false;
+    hk_lock_acquire(&hk_large_lock);
+    for (unsigned i = 0; i < hk_large.ncached && !found; i++) {
+        struct hk_cached_mapping *c = &hk_large.cached[i];
+        if (c->size >= size && c->size - size <= size / 4 && ((uintptr_t)c->base & (alignment - 1)) == 0) {
+            record->base = c->base;
+            record->size = c->size;
+            record->huge = c->huge;
+            hk_cached_remove(i);
+            hk_large.counts.cache_hits++;
+            found = true;
+        }
+    }
+    hk_lock_release(&hk_large_lock);
+    return found;
+}
+
+static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment, bool *zero)
+{
+    size_t page = hk_os_page_size();
+    if (alignment < page)
+        alignment = page;
+    size_t size = hk_align_up(n, page);
+    if (size >= HK_HUGE_MIN && alignment < HK_HUGE_PAGE)
+        alignment = HK_HUGE_PAGE;
+    bool cached = hk_cache_take(record, size, alignment);
+    if (!cached) {
+        hk_cache_trim(hk_large.counts.cached_bytes > size ? hk_large.counts.cached_bytes - size : 0);
+        record->base = hk_os_map(size, alignment);
+        record->size = size;
+        record->huge = false;
+        if (record->base == NULL)
+            return false;
+        if (!hk_window_prepare(record->base, 1)) {
+            hk_os_unmap(record->base, size);
+            return false;
+        }
+    }
+    record->mapping = true;
+    record->block = record->base;
+    if (zero != NULL)
+        *zero = !cached;
+    return true;
+}
+
+static void hk_mapping_free(const struct hk_large *record)
+{
+    size_t max = hk_option(superslab_max_memory_mb) << 20;
+    if (record->size > max) {
+        if (!hk_os_unmap(record->base, record->size))
+            hk_os_purge(record->base, record->size);
+        return;
+    }
+    hk_cache_trim(max - record->size);
+    hk_lock_acquire(&hk_large_lock);
+    bool kept = hk_large.ncached < HK_CACHED_MAPPINGS;
+    if (kept) {
+        hk_large.cached[hk_large.ncached++] = (struct hk_cached_mapping){
+            .base = record->base, .size = record->size, .huge = record->huge, .freed_at_ms = hk_os_now_ms()};
+        hk_large.counts.cached_bytes += record->size;
+    }
+    hk_lock_release(&hk_large_lock);
+    if (!kept && !hk_os_unmap(record->base, record->size))
+        hk_os_purge(record->base, record->size);
+}
+
+static void hk_mapping_advise(struct hk_large *record)
+{
+    if (record->size < HK_HUGE_MIN || record->huge)
+        return;
+    hk_os_advise_huge(record->base, record->size);
+    record->huge = true;
+}
+
+/* ---- Interface ---- */
+
+static bool hk_large_obtain(struct hk_large *record, size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
+{
+    if (kind == HK_LARGE_ANY && n <= HK_LARGE_RUN_MAX && alignment <= HK_LARGE_RUN_MAX)
+        return hk_run_alloc(record, n, alignment, zero);
+    return hk_mapping_alloc(record, n, alignment, zero);
+}
+
+void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
+{
+    struct hk_large *record = hk_record_obtain();
+    if (record == NULL)
+        return NULL;
+    if (!hk_large_obtain(record, n, alignment, kind, zero)) {
+        /* What lies idle may be what stands in the way. */
+        bool freed = hk_large_trim() != 0;
+        freed |= hk_superslabs_unmap_free();
+        if (!freed || !hk_large_obtain(record, n, alignment, kind, zero)) {
+            hk_record_release(record);
+            return NULL;
+        }
+    }
+    record->usable = hk_align_up(n, hk_os_page_size());
+    size_t room = (size_t)(record->base + record->size - record->block);
+    if (record->usable > room || record->mapping)
+        record->usable = room;
+    hk_record_count(record, true);
+    hk_record_publish(record);
+    return record->block;
+}
+
+bool hk_large_free(void *p, struct hk_fault *fault)
+{
+    hk_key key = hk_key_of(p);
+    struct hk_large *record = hk_record_at(hk_key_index(key));
+    if (record->block != p) {
+        hk_fault_note(fault, (struct hk_fault){
+                                 .kind = HK_FAULT_INSIDE, .ptr = p, .block = record->block, .block_size = record->usable});
+        return false;
+    }
+    if (!atomic_compare_exchange_strong_explicit(hk_key_at(p), &key, hk_gone_large(record), memory_order_acq_rel,
+                                                 memory_order_relaxed)) {
+        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = record->usable});
+        return false;
+    }
+    hk_record_count(record, false);
+    if (record->mapping)
+        hk_mapping_free(record);
+    else
+        hk_run_free(record);
+    hk_record_release(record);
+    return true;
+}
+
+size_t hk_large_usable(const void *p) { return hk_record_of(p)->usable; }
+
+static void hk_large_recount(size_t *bytes, size_t old_size, size_t new_size)
+{
+    hk_lock_acquire(&hk_large_lock);
+    *bytes += new_size - old_size;
+    hk_lock_release(&hk_large_lock);
+}
+
+static bool hk_run_resize(struct hk_large *record, size_t n)
+{
+    size_t offset = (size_t)(record->block - record->base);
+    size_t have = record->size / HK_SUPERSLAB_SIZE;
+    size_t want = (offset + n + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    bool ok = true;
+    hk_lock_acquire(&hk_pool_lock);
+    struct hk_superslab *first = hk_superslab_of(record->base);
+    if (want < have)
+        hk_superslabs_release(hk_superslab_next(first, want), have - want, true);
+    else if (want > have)
+        ok = hk_superslabs_extend(first, have, want - have);
+    hk_lock_release(&hk_pool_lock);
+    if (ok) {
+        hk_large_recount(&hk_large.counts.run_bytes, record->size, want * HK_SUPERSLAB_SIZE);
+        record->size = want * HK_SUPERSLAB_SIZE;
+        record->usable = hk_align_up(n, hk_os_page_size());
+        if (record->usable > record->size - offset)
+            record->usable = record->size - offset;
+    }
+    return ok;
+}
+
+static bool hk_mapping_resize(struct hk_large *record, size_t n)
+{
+    size_t size = hk_align_up((size_t)(record->block - record->base) + n, hk_os_page_size());
+    /* A mapping that is to have huge pages must start where one can: then it moves. */
+    bool misplaced = size >= HK_HUGE_MIN && ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) != 0;
+    if (size > record->size && misplaced)
+        return false;
+    if (size != record->size && !hk_os_resize_in_place(record->base, record->size, size))
+        return size < record->size; /* it is large enough as it is */
+    hk_large_recount(&hk_large.counts.mapping_bytes, record->size, size);
+    record->size = size;
+    record->usable = size - (size_t)(record->block - record->base);
+    hk_mapping_advise(record);
+    return true;
+}
+
+bool hk_large_resize(void *p, size_t n)
+{
+    struct hk_large *record = hk_record_of(p);
+    return record->mapping ? hk_mapping_resize(record, n) : hk_run_resize(record, n);
+}
+
+void *hk_large_remap(void *p, size_t n)
+{
+    struct hk_large *record = hk_record_of(p);
+    if (!record->mapping || record->block != record->base)
+        return NULL;
+    size_t size = hk_align_up(n, hk_os_page_size());
+    char *to = hk_os_reserve(size, size >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size());
+    if (to == NULL)
+        return NULL;
+    hk_key key = atomic_exchange_explicit(hk_key_at(p), hk_gone_large(record), memory_order_relaxed);
+    if (!hk_window_prepare(to, 1) || !hk_os_resize_onto(record->base, record->size, size, to)) {
+        atomic_store_explicit(hk_key_at(p), key, memory_order_release);
+        hk_os_unmap(to, size);
+        return NULL;
+    }
+    hk_lock_acquire(&hk_large_lock);
+    hk_large.counts.mapping_bytes += size - record->size;
+    hk_large.counts.remaps++;
+    hk_lock_release(&hk_large_lock);
+    record->base = record->block = to;
+    record->size = record->usable = size;
+    hk_record_publish(record);
+    hk_mapping_advise(record);
+    return to;
+}
+
+size_t hk_large_trim(void) { return hk_cache_trim(0); }
+
+struct hk_large_counts hk_large_read_counts(void)
+{
+    hk_lock_acquire(&hk_large_lock);
+    struct hk_large_counts counts = hk_large.counts;
+    hk_lock_release(&hk_large_lock);
+    return counts;
+}

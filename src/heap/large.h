@@ -1,0 +1,41 @@
+/*
+ * Large blocks: above 1 MiB, or aligned beyond a slot.
+ *
+ * A block of up to 64 MiB is a run of superslabs; a larger one, and one that realloc makes grow, is a mapping of its
+ * own, which mremap grows without copying. Each has a record; the key of the slot in which the block starts holds the
+ * record's index. A block's record belongs to whoever owns the block; only the key is contended, by a double free, and is
+ * taken with one compare-and-exchange. The key goes before the memory does, and comes back if the kernel refuses.
+ */
+#ifndef HK_HEAP_LARGE_H
+#define HK_HEAP_LARGE_H
+
+#include "heap/superslab.h"
+
+#define HK_LARGE_RUN_MAX ((size_t)64 << 20)
+
+enum hk_large_kind { HK_LARGE_ANY, HK_LARGE_MAPPING };
+
+/* n bytes at a multiple of alignment. HK_LARGE_MAPPING asks for a mapping whatever the size. *zero, if not NULL, tells
+ * whether the block is known to be zero. NULL without memory. No lock held but a heap's. */
+void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero);
+/* Frees the block at p, which has a LARGE key. False, with a fault, if somebody was faster. */
+bool hk_large_free(void *p, struct hk_fault *fault);
+size_t hk_large_usable(const void *p);
+/* Makes the block at p hold n bytes without moving it; false if it cannot. */
+bool hk_large_resize(void *p, size_t n);
+/* Makes the block at p, a mapping, hold n bytes, moving it without copying; NULL if it is none or there is no room. */
+void *hk_large_remap(void *p, size_t n);
+/* Unmaps the cached mappings. Returns bytes. */
+size_t hk_large_trim(void);
+
+struct hk_large_counts {
+    size_t runs, mappings; /* live blocks of each kind */
+    size_t run_bytes, mapping_bytes;
+    size_t allocs, frees, remaps, cache_hits, cached_bytes;
+};
+/* A consistent copy. */
+struct hk_large_counts hk_large_read_counts(void);
+
+extern struct hk_lock hk_large_lock;
+
+#endif

@@ -1,0 +1,19 @@
+/*
+ * The metadata arena: memory for hakmem's own structures, zeroed, cut from mappings and never given back, so that a
+ * reader who comes late (a stale pointer, a thread that is just leaving) always finds a structure where one was.
+ */
+#ifndef HK_HEAP_META_H
+#define HK_HEAP_META_H
+
+#include "base/lock.h"
+
+extern struct hk_lock hk_meta_lock;
+
+/* size bytes at a multiple of alignment (a power of two, at most a page); NULL without memory. Takes the META lock. */
+void *hk_meta_alloc(size_t size, size_t alignment);
+/* A mapping of its own, for what is large and sparsely used. */
+void *hk_meta_alloc_pages(size_t size);
+/* Bytes that the arena has handed out, and bytes mapped for it, mappings of their own included. */
+void hk_meta_usage(size_t *used, size_t *mapped);
+
+#endif

@@ -1,0 +1,346 @@
+#include "heap/pool.h"
+
+#include "base/os.h"
+#include "heap/meta.h"
+
+struct hk_pool_counts hk_pool_counts;
+
+static struct {
+    struct hk_superslab *bins[HK_SLOTS_PER_SUPERSLAB]; /* carved superslabs by their longest run of free slots, 1 to 31 */
+    uint32_t bins_nonempty;
+    struct hk_slab *empty[HK_NCLASSES]; /* EMPTY slots by the class that used them last */
+    uint64_t empty_nonempty[(HK_NCLASSES + 63) / 64];
+} hk_pool; /* guarded by hk_pool_lock */
+
+/* ---- Carved superslabs by room ---- */
+
+static uint32_t hk_free_slots(const struct hk_superslab *superslab)
+{
+    return ~(superslab->active | superslab->purging);
+}
+
+static unsigned hk_longest_run(uint32_t bits)
+{
+    unsigned length = 0;
+    for (; bits != 0; bits &= bits >> 1)
+        length++;
+    return length;
+}
+
+static void hk_bin_remove(struct hk_superslab *superslab)
+{
+    if (superslab->bin == 0)
+        return;
+    if (superslab->prev != NULL)
+        superslab->prev->next = superslab->next;
+    else
+        hk_pool.bins[superslab->bin] = superslab->next;
+    if (superslab->next != NULL)
+        superslab->next->prev = superslab->prev;
+    if (hk_pool.bins[superslab->bin] == NULL)
+        hk_pool.bins_nonempty &= ~(1u << superslab->bin);
+    superslab->bin = 0;
+}
+
+/* Puts a superslab whose slots have changed where it belongs; gives it back if no slot is in use. */
+static void hk_superslab_rebin(struct hk_superslab *superslab);
+
+static void hk_bin_insert(struct hk_superslab *superslab, unsigned bin)
+{
+    superslab->bin = (uint8_t)bin;
+    superslab->prev = NULL;
+    superslab->next = hk_pool.bins[bin];
+    if (superslab->next != NULL)
+        superslab->next->prev = superslab;
+    hk_pool.bins[bin] = superslab;
+    hk_pool.bins_nonempty |= 1u << bin;
+}
+
+/* ---- EMPTY slots ---- */
+
+static void hk_empty_add(struct hk_superslab *superslab, unsigned slot)
+{
+    struct hk_slab *slab = &superslab->table->slabs[slot];
+    superslab->empty |= 1u << slot;
+    slab->prev = NULL;
+    slab->next = hk_pool.empty[slab->class];
+    if (slab->next != NULL)
+        slab->next->prev = slab;
+    hk_pool.empty[slab->class] = slab;
+    hk_pool.empty_nonempty[slab->class / 64] |= 1ull << (slab->class % 64);
+    hk_pool_counts.slots_empty++;
+}
+
+static void hk_empty_remove(struct hk_superslab *superslab, unsigned slot)
+{
+    struct hk_slab *slab = &superslab->table->slabs[slot];
+    superslab->empty &= ~(1u << slot);
+    if (slab->prev != NULL)
+        slab->prev->next = slab->next;
+    else
+        hk_pool.empty[slab->class] = slab->next;
+    if (slab->next != NULL)
+        slab->next->prev = slab->prev;
+    if (hk_pool.empty[slab->class] == NULL)
+        hk_pool.empty_nonempty[slab->class / 64] &= ~(1ull << (slab->class % 64));
+    hk_pool_counts.slots_empty--;
+}
+
+static struct hk_slab *hk_empty_find(unsigned class)
+{
+    if (hk_pool.empty[class] != NULL)
+        return hk_pool.empty[class];
+    for (unsigned i = 0; i < sizeof hk_pool.empty_nonempty / sizeof hk_pool.empty_nonempty[0]; i++)
+        if (hk_pool.empty_nonempty[i] != 0)
+            return hk_pool.empty[i * 64 + hk_lowest_bit64(hk_pool.empty_nonempty[i])];
+    return NULL;
+}
+
+static void hk_superslab_rebin(struct hk_superslab *superslab)
+{
+    unsigned bin = hk_longest_run(hk_free_slots(superslab));
+    if (bin != superslab->bin) {
+        hk_bin_remove(superslab);
+        if (bin != 0 && bin < HK_SLOTS_PER_SUPERSLAB)
+            hk_bin_insert(superslab, bin);
+    }
+    if (bin == HK_SLOTS_PER_SUPERSLAB) {
+        bool resident = superslab->empty != 0;
+        while (superslab->empty != 0)
+            hk_empty_remove(superslab, hk_lowest_bit32(superslab->empty));
+        hk_pool_counts.superslab_releases++;
+        hk_superslabs_release(superslab, 1, resident);
+    }
+}
+
+/* ---- Acquiring ---- */
+
+static struct hk_superslab *hk_superslab_carve(unsigned class)
+{
+    struct hk_superslab *superslab = hk_superslabs_acquire(1, HK_SUPERSLAB_CARVED);
+    if (superslab == NULL)
+        return NULL;
+    if (superslab->table == NULL) {
+        superslab->table = hk_meta_alloc(sizeof *superslab->table, 4096);
+        if (superslab->table == NULL) {
+            hk_superslabs_release(superslab, 1, !superslab->zero);
+            return NULL;
+        }
+        for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
+            superslab->table->slabs[i].slot = (uint8_t)i;
+            superslab->table->slabs[i].superslab = superslab;
+        }
+    }
+    superslab->active = superslab->empty = superslab->purging = 0;
+    superslab->bin = 0;
+    if (superslab->zero) {
+        hk_pool_counts.stage3_mapped++;
+    } else {
+        hk_pool_counts.stage3_cached++;
+        for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
+            superslab->table->slabs[i].class = (uint8_t)class;
+            hk_empty_add(superslab, i);
+        }
+    }
+    return superslab;
+}
+
+/* Makes the slots of mask ACTIVE. */
+static struct hk_slots hk_slots_take(struct hk_superslab *superslab, unsigned first, unsigned n)
+{
+    uint32_t mask = hk_low_mask32(n) << first;
+    hk_assert((hk_free_slots(superslab) & mask) == mask);
+    struct hk_slots slots = {.slab = &superslab->table->slabs[first], .fresh = (superslab->empty & mask) == 0};
+    for (uint32_t empty = superslab->empty & mask; empty != 0; empty &= empty - 1)
+        hk_empty_remove(superslab, hk_lowest_bit32(empty));
+    superslab->active |= mask;
+    hk_pool_counts.slots_active += n;
+    hk_superslab_rebin(superslab);
+    return slots;
+}
+
+static struct hk_slots hk_acquire_slot(unsigned class)
+{
+    struct hk_slab *slab = hk_empty_find(class);
+    if (slab != NULL) {
+        if (slab->class == class)
+            hk_pool_counts.stage1_same_class++;
+        else
+            hk_pool_counts.stage1_any_class++;
+        return hk_slots_take(slab->superslab, slab->slot, 1);
+    }
+    struct hk_superslab *superslab;
+    if (hk_pool.bins_nonempty != 0) {
+        hk_pool_counts.stage2_unused++;
+        superslab = hk_pool.bins[hk_lowest_bit32(hk_pool.bins_nonempty)];
+    } else {
+        superslab = hk_superslab_carve(class);
+        if (superslab == NULL)
+            return (struct hk_slots){.slab = NULL};
+    }
+    return hk_slots_take(superslab, hk_lowest_bit32(hk_free_slots(superslab)), 1);
+}
+
+unsigned hk_pool_acquire_slots(unsigned class, struct hk_slots *out, unsigned want)
+{
+    hk_lock_acquire(&hk_pool_lock);
+    unsigned got = 0;
+    for (; got < want; got++) {
+        out[got] = hk_acquire_slot(class);
+        if (out[got].slab == NULL)
+            break;
+    }
+    hk_lock_release(&hk_pool_lock);
+    return got;
+}
+
+/* How many superslabs of each bin are looked at for a run of slots that all have memory. */
+#define HK_RUN_LOOKS 4
+
+static struct hk_slots hk_acquire_run(unsigned class, unsigned n)
+{
+    uint32_t bins = hk_pool.bins_nonempty & ~hk_low_mask32(n);
+    for (uint32_t rest = hk_pool_counts.slots_empty >= n ? bins : 0; rest != 0; rest &= rest - 1) {
+        struct hk_superslab *superslab = hk_pool.bins[hk_lowest_bit32(rest)];
+        for (unsigned i = 0; superslab != NULL && i < HK_RUN_LOOKS; i++, superslab = superslab->next) {
+            uint32_t starts = hk_runs32(superslab->empty, n);
+            if (starts != 0) {
+                hk_pool_counts.stage1_any_class++;
+                return hk_slots_take(superslab, hk_lowest_bit32(starts), n);
+            }
+        }
+    }
+    struct hk_superslab *superslab;
+    if (bins != 0) {
+        hk_pool_counts.stage2_unused++;
+        superslab = hk_pool.bins[hk_lowest_bit32(bins)];
+    } else {
+        superslab = hk_superslab_carve(class);
+        if (superslab == NULL)
+            return (struct hk_slots){.slab = NULL};
+    }
+    return hk_slots_take(superslab, hk_lowest_bit32(hk_runs32(hk_free_slots(superslab), n)), n);
+}
+
+struct hk_slots hk_pool_acquire_run(unsigned class)
+{
+    hk_lock_acquire(&hk_pool_lock);
+    struct hk_slots slots = hk_acquire_run(class, hk_classes[class].slots);
+    hk_lock_release(&hk_pool_lock);
+    return slots;
+}
+
+/* ---- Giving back ---- */
+
+void hk_pool_release(struct hk_slab *slab, unsigned nslots, bool used)
+{
+    hk_lock_acquire(&hk_pool_lock);
+    struct hk_superslab *superslab = slab->superslab;
+    uint8_t class = slab->class;
+    for (unsigned i = 0; i < nslots; i++) {
+        superslab->active &= ~(1u << (slab->slot + i));
+        slab[i].class = class;
+        slab[i].head = 0;
+        if (used)
+            hk_empty_add(superslab, slab->slot + i);
+    }
+    hk_pool_counts.slots_active -= nslots;
+    hk_pool_counts.slot_releases += nslots;
+    hk_superslab_rebin(superslab);
+    hk_lock_release(&hk_pool_lock);
+}
+
+/* Purges the EMPTY slots of one superslab, without the lock, which is held at entry and at exit. */
+static size_t hk_superslab_purge_slots(struct hk_superslab *superslab)
+{
+    uint32_t purging = superslab->empty;
+    uint32_t purged = 0;
+    for (uint32_t rest = purging; rest != 0; rest &= rest - 1)
+        hk_empty_remove(superslab, hk_lowest_bit32(rest));
+    superslab->purging |= purging;
+    hk_superslab_rebin(superslab);
+    hk_lock_release(&hk_pool_lock);
+    for (uint32_t rest = purging; rest != 0;) {
+        unsigned first = hk_lowest_bit32(rest);
+        unsigned n = 1;
+        while (first + n < HK_SLOTS_PER_SUPERSLAB && ((rest >> (first + n)) & 1) != 0)
+            n++;
+        uint32_t span = hk_low_mask32(n) << first;
+        if (hk_os_purge(superslab->base + first * HK_SLOT_SIZE, n * HK_SLOT_SIZE))
+            purged |= span;
+        rest &= ~span;
+    }
+    hk_lock_acquire(&hk_pool_lock);
+    superslab->purging &= ~purging;
+    for (uint32_t rest = purging & ~purged; rest != 0; rest &= rest - 1)
+        hk_empty_add(superslab, hk_lowest_bit32(rest));
+    hk_pool_counts.slots_purged += hk_count_bits32(purged);
+    hk_superslab_rebin(superslab);
+    return hk_count_bits32(purged) * HK_SLOT_SIZE;
+}
+
+struct hk_purge {
+    size_t bytes;
+};
+
+static void hk_window_purge(struct hk_window *window, void *context)
+{
+    struct hk_purge *purge = context;
+    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
+        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
+        if (superslab != NULL && superslab->state == HK_SUPERSLAB_CARVED && superslab->empty != 0)
+            purge->bytes += hk_superslab_purge_slots(superslab);
+    }
+}
+
+size_t hk_pool_purge(void)
+{
+    struct hk_purge purge = {0};
+    hk_lock_acquire(&hk_pool_lock);
+    hk_window_each(hk_window_purge, &purge);
+    hk_lock_release(&hk_pool_lock);
+    return purge.bytes;
+}
+
+struct hk_slab_visit {
+    void (*visit)(struct hk_slab *slab, void *context);
+    void *context;
+};
+
+static void hk_window_visit_slabs(struct hk_window *window, void *context)
+{
+    const struct hk_slab_visit *v = context;
+    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
+        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
+        if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED)
+            continue;
+        for (unsigned s = 0; s < HK_SLOTS_PER_SUPERSLAB; s++) {
+            struct hk_slab *slab = &superslab->table->slabs[s];
+            if (((superslab->active >> s) & 1) != 0 && slab->head == 0 && hk_slab_owner(slab) != NULL)
+                v->visit(slab, v->context);
+        }
+    }
+}
+
+void hk_pool_each_slab(void (*visit)(struct hk_slab *slab, void *context), void *context)
+{
+    struct hk_slab_visit v = {visit, context};
+    hk_window_each(hk_window_visit_slabs, &v);
+}
+
+static void hk_window_after_fork(struct hk_window *window, void *context)
+{
+    (void)context;
+    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
+        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
+        if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED || superslab->purging == 0)
+            continue;
+        uint32_t purging = superslab->purging;
+        superslab->purging = 0;
+        for (; purging != 0; purging &= purging - 1)
+            hk_empty_add(superslab, hk_lowest_bit32(purging));
+        hk_superslab_rebin(superslab);
+    }
+}
+
+void hk_pool_after_fork(void) { hk_window_each(hk_window_after_fork, NULL); }

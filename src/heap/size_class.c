@@ -1,0 +1,74 @@
+#include "heap/size_class.h"
+
+#define HK_LOWEST_BIT(x) ((x) & -(x))
+#define HK_MIN(a, b) ((a) < (b) ? (a) : (b))
+#define HK_MAX(a, b) ((a) > (b) ? (a) : (b))
+
+#define HK_SLAB_BYTES(slots) ((slots)*HK_SLOT_SIZE)
+#define HK_NBLOCKS(size, slots) HK_MIN(HK_SLAB_BYTES(slots) / (size), HK_SLAB_BLOCKS_MAX)
+#define HK_TAIL(size, slots) (HK_SLAB_BYTES(slots) - HK_NBLOCKS(size, slots) * (size))
+
+/* Colours cover a page and no more, so that colouring does not spread a slab's first blocks over more pages. */
+#define HK_COLOUR_STEP(size) HK_MAX(HK_CACHE_LINE, HK_LOWEST_BIT(size))
+#define HK_NCOLOURS(size, slots) (HK_MIN(HK_TAIL(size, slots), (size_t)4095) / HK_COLOUR_STEP(size) + 1)
+
+/* At most 63 blocks and 64 KiB, but at least 8 blocks up to 32 KiB, and 8 to 4 above. */
+#define HK_MAGAZINE_MAX(size)                                                                                          \
+    HK_MIN(63, HK_MAX((64 * HK_KIB) / (size), (size) <= 256 * HK_KIB ? 8 : 4))
+
+const struct hk_class hk_classes[HK_NCLASSES] = {
+#define HK_CLASS(index, block_size, nslots)                                                                            \
+    [index] = {.reciprocal = (((uint64_t)1 << HK_RECIPROCAL_SHIFT) + (block_size)-1) / (block_size),                   \
+               .size = (block_size),                                                                                   \
+               .colour_step = HK_COLOUR_STEP(block_size),                                                              \
+               .nblocks = HK_NBLOCKS(block_size, nslots),                                                              \
+               .slots = (nslots),                                                                                      \
+               .ncolours = HK_NCOLOURS(block_size, nslots),                                                            \
+               .magazine_max = HK_MAGAZINE_MAX(block_size)},
+#include "heap/size_class.def"
+#undef HK_CLASS
+};
+
+#define HK_CLASS(index, block_size, nslots)                                                                            \
+    _Static_assert((nslots) >= 1 && (nslots) <= HK_SLOTS_PER_SUPERSLAB, "a slab lies in one superslab");               \
+    _Static_assert(HK_NBLOCKS(block_size, nslots) >= 1, "a slab holds a block");                                       \
+    _Static_assert((block_size) % HK_MIN_ALIGN == 0, "blocks are aligned");
+#include "heap/size_class.def"
+#undef HK_CLASS
+
+/* The class of size s = 16 i, from the layout of the small classes: 16-byte steps, then eight to a doubling. */
+#define HK_STEPS(s, doubling, first) ((first) + ((s) - (1u << (doubling)) - 1) / (1u << ((doubling)-3)))
+#define HK_CLASS_AT(s)                                                                                                 \
+    ((s) == 0      ? 0                                                                                                 \
+     : (s) <= 128  ? (s) / 16 - 1                                                                                      \
+     : (s) <= 256  ? HK_STEPS(s, 7, 8)                                                                                 \
+     : (s) <= 512  ? HK_STEPS(s, 8, 16)                                                                                \
+     : (s) <= 1024 ? HK_STEPS(s, 9, 24)                                                                                \
+     : (s) <= 2048 ? HK_STEPS(s, 10, 32)                                                                               \
+                   : HK_STEPS(s, 11, 40))
+#define HK_1(i) HK_CLASS_AT(16u * (i))
+#define HK_4(i) HK_1(i), HK_1((i) + 1), HK_1((i) + 2), HK_1((i) + 3)
+#define HK_16(i) HK_4(i), HK_4((i) + 4), HK_4((i) + 8), HK_4((i) + 12)
+#define HK_64(i) HK_16(i), HK_16((i) + 16), HK_16((i) + 32), HK_16((i) + 48)
+
+const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1] = {HK_64(0u), HK_64(64u), HK_64(128u), HK_64(192u),
+                                                                HK_1(256u)};
+
+unsigned hk_class_of_aligned(size_t n, size_t alignment)
+{
+    if (alignment > HK_CLASS_ALIGN_MAX || n > HK_MEDIUM_MAX)
+        return HK_NCLASSES;
+    if (alignment <= HK_MIN_ALIGN)
+        return hk_class_of(n);
+    if (n <= HK_SMALL_MAX && alignment <= HK_SMALL_MAX) {
+        /* A power of two is among the classes, so this ends. */
+        unsigned class = hk_class_of_small(n);
+        while ((hk_classes[class].size & (alignment - 1)) != 0)
+            class++;
+        return class;
+    }
+    size_t size = n > alignment ? n : alignment;
+    if (size <= HK_ALIGNED_CLASS_MIN)
+        return HK_CLASS_FIRST_ALIGNED;
+    return HK_CLASS_FIRST_ALIGNED + hk_highest_bit64(size - 1) + 1 - hk_highest_bit64(HK_ALIGNED_CLASS_MIN);
+}

@@ -1,0 +1,62 @@
+/*
+ * Size classes: which block size serves a request, and how a slab of a class is laid out.
+ * All tables are constant, so that the first malloc of a process needs nothing to have run before it.
+ */
+#ifndef HK_HEAP_SIZE_CLASS_H
+#define HK_HEAP_SIZE_CLASS_H
+
+#include "base/bits.h"
+
+#define HK_SMALL_MAX ((size_t)4096) /* the hot path looks the class of such sizes up in a table */
+#define HK_MEDIUM_MAX ((size_t)1 << 20)
+#define HK_NCLASSES 88u
+#define HK_CLASS_FIRST_MEDIUM 48u
+#define HK_CLASS_FIRST_ALIGNED 80u
+#define HK_ALIGNED_CLASS_MIN ((size_t)8 << 10) /* block size of the first aligned class */
+#define HK_CLASS_ALIGN_MAX HK_SLOT_SIZE        /* slabs start at slots, so no class is aligned beyond that */
+
+/* The bound that sizes the bitmaps: a slab of 16-byte blocks uses half its slot. */
+#define HK_SLAB_BLOCKS_MAX 2048u
+
+#define HK_RECIPROCAL_SHIFT 44
+
+struct hk_class {
+    uint64_t reciprocal;  /* ceil(2^44 / size): exact for offsets within a slab, see hk_class_index */
+    uint32_t size;        /* of a block, in bytes */
+    uint32_t colour_step; /* the first block starts at a multiple of this, and keeps the size's natural alignment */
+    uint16_t nblocks;     /* of a slab */
+    uint8_t slots;        /* of a slab */
+    uint8_t ncolours;     /* >= 1: start offsets to choose from */
+    uint8_t magazine_max; /* blocks that a magazine of the class may hold */
+};
+
+extern const struct hk_class hk_classes[HK_NCLASSES];
+
+/* Class of a small size by (n + 15) / 16. */
+extern const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1];
+
+HK_INLINE unsigned hk_class_of_small(size_t n) { return hk_class_table[(n + HK_MIN_ALIGN - 1) / HK_MIN_ALIGN]; }
+
+/* n in (HK_SMALL_MAX, HK_MEDIUM_MAX]. */
+HK_INLINE unsigned hk_class_of_medium(size_t n)
+{
+    unsigned doubling = hk_highest_bit64(n - 1);
+    unsigned quarter = (unsigned)((n - 1) >> (doubling - 2)) & 3;
+    return HK_CLASS_FIRST_MEDIUM + (doubling - 12) * 4 + quarter;
+}
+
+/* n <= HK_MEDIUM_MAX. */
+HK_INLINE unsigned hk_class_of(size_t n) { return n <= HK_SMALL_MAX ? hk_class_of_small(n) : hk_class_of_medium(n); }
+
+/* The smallest class whose blocks hold n bytes and are all aligned; HK_NCLASSES if there is none.
+ * alignment is a power of two. */
+unsigned hk_class_of_aligned(size_t n, size_t alignment);
+
+/* The block in which an offset from the first block lies. With e = reciprocal * size - 2^44 < size the quotient is
+ * exact while offset * e < 2^44; an offset is below 2^21, a size at most 2^20 + 64. */
+HK_INLINE uint32_t hk_class_index(const struct hk_class *class, uint64_t offset)
+{
+    return (uint32_t)((offset * class->reciprocal) >> HK_RECIPROCAL_SHIFT);
+}
+
+#endif

@@ -1,0 +1,148 @@
+#include "heap/slab.h"
+
+#include "heap/heap.h"
+#include "heap/superslab.h"
+
+struct hk_slab *hk_slab_of(const void *p)
+{
+    struct hk_superslab *superslab = hk_superslab_of(p);
+    struct hk_slab *slab = &superslab->table->slabs[hk_slot_number(p)];
+    return slab - slab->head;
+}
+
+bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault)
+{
+    const struct hk_class *class = hk_slab_class(slab);
+    ptrdiff_t offset = (const char *)p - slab->blocks;
+    if (HK_UNLIKELY(offset < 0 || (size_t)offset >= (size_t)class->nblocks * class->size)) {
+        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p});
+        return false;
+    }
+    *index = hk_class_index(class, (uint64_t)offset);
+    if (HK_UNLIKELY((size_t)*index * class->size != (size_t)offset)) {
+        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_INSIDE,
+                                               .ptr = p,
+                                               .block = hk_slab_block(slab, *index),
+                                               .block_size = class->size});
+        return false;
+    }
+    return true;
+}
+
+static char *hk_slab_first_slot(const struct hk_slab *slab)
+{
+    return slab->superslab->base + slab->slot * HK_SLOT_SIZE;
+}
+
+static void hk_slab_write_keys(struct hk_slab *slab, hk_key key)
+{
+    _Atomic hk_key *keys = hk_key_at(hk_slab_first_slot(slab));
+    for (unsigned i = 0; i < slab->slots; i++)
+        atomic_store_explicit(&keys[i], key, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+}
+
+void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner)
+{
+    atomic_store_explicit(&slab->owner, owner, memory_order_seq_cst);
+    hk_slab_write_keys(slab, owner->key | slab->class);
+}
+
+void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner, bool fresh)
+{
+    const struct hk_class *class = &hk_classes[class_number];
+    slab->blocks = hk_slab_first_slot(slab) + (size_t)(slab->slot % class->ncolours) * class->colour_step;
+    slab->generation++;
+    slab->class = (uint8_t)class_number;
+    slab->slots = class->slots;
+    for (unsigned i = 0; i < class->slots; i++)
+        slab[i].head = (uint8_t)i;
+    slab->next = slab->prev = NULL;
+    slab->nfree = class->nblocks;
+    slab->fresh_from = fresh ? 0 : class->nblocks;
+    struct hk_slab_bits *bits = hk_slab_bits(slab);
+    unsigned words = (class->nblocks + HK_WORD_BITS - 1) / HK_WORD_BITS;
+    for (unsigned w = 0; w < words; w++) {
+        bits->free[w] = hk_low_mask64(class->nblocks - w * HK_WORD_BITS);
+        atomic_store_explicit(&bits->remote[w], 0, memory_order_relaxed); /* a double free may have left a bit */
+    }
+    atomic_store_explicit(&slab->remote_count, 0, memory_order_relaxed);
+    slab->nonempty = hk_low_mask32(words);
+    hk_slab_set_owner(slab, owner);
+}
+
+void hk_slab_fini(struct hk_slab *slab)
+{
+    hk_assert(hk_slab_is_empty(slab));
+    hk_slab_write_keys(slab, ((hk_key)slab->class << HK_KEY_SHIFT) | HK_KEY_GONE);
+    atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
+}
+
+unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
+{
+    const size_t size = hk_slab_class(slab)->size;
+    uint64_t *free = hk_slab_bits(slab)->free;
+    unsigned got = 0;
+    unsigned last = 0;
+    while (got < want && slab->nonempty != 0) {
+        unsigned w = hk_lowest_bit32(slab->nonempty);
+        uint64_t bits = free[w];
+        char *base = slab->blocks + (size_t)w * HK_WORD_BITS * size;
+        do {
+            unsigned bit = hk_lowest_bit64(bits);
+            bits &= bits - 1;
+            last = w * HK_WORD_BITS + bit;
+            out[got++] = base + bit * size;
+        } while (got < want && bits != 0);
+        free[w] = bits;
+        if (bits == 0)
+            slab->nonempty &= ~(1u << w);
+    }
+    slab->nfree = (uint16_t)(slab->nfree - got);
+    if (got > 0 && last >= slab->fresh_from)
+        slab->fresh_from = (uint16_t)(last + 1);
+    return got;
+}
+
+uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask)
+{
+    uint64_t *free = &hk_slab_bits(slab)->free[word];
+    uint64_t twice = *free & mask;
+    mask &= ~twice;
+    *free |= mask;
+    slab->nonempty |= (uint32_t)(mask != 0) << word;
+    slab->nfree = (uint16_t)(slab->nfree + hk_count_bits64(mask));
+    return twice;
+}
+
+bool hk_slab_put(struct hk_slab *slab, unsigned index)
+{
+    uint64_t *free = &hk_slab_bits(slab)->free[index / HK_WORD_BITS];
+    uint64_t bit = 1ull << (index % HK_WORD_BITS);
+    if (HK_UNLIKELY((*free & bit) != 0))
+        return false;
+    *free |= bit;
+    slab->nonempty |= 1u << (index / HK_WORD_BITS);
+    slab->nfree++;
+    return true;
+}
+
+bool hk_slab_is_free(const struct hk_slab *slab, unsigned index)
+{
+    struct hk_slab_bits *bits = hk_slab_bits(slab);
+    uint64_t word = bits->free[index / HK_WORD_BITS] |
+                    atomic_load_explicit(&bits->remote[index / HK_WORD_BITS], memory_order_relaxed);
+    return (word >> (index % HK_WORD_BITS)) & 1;
+}
+
+void hk_slab_check(const struct hk_slab *slab)
+{
+    const struct hk_slab_bits *bits = hk_slab_bits(slab);
+    unsigned nfree = 0;
+    for (unsigned w = 0; w < HK_SLAB_WORDS && w * HK_WORD_BITS < hk_slab_class(slab)->nblocks; w++) {
+        hk_assert((bits->free[w] != 0) == ((slab->nonempty >> w) & 1));
+        nfree += hk_count_bits64(bits->free[w]);
+    }
+    hk_assert(nfree == slab->nfree);
+    (void)nfree;
+}

@@ -1,0 +1,113 @@
+/*
+ * Slabs: a slot, or a run of slots, cut into blocks of one size class. All that is known of the blocks is kept here, in
+ * the slot table of the superslab; the blocks themselves are never read or written.
+ *
+ * Invariants, while the slab's heap lock is held:
+ *   nfree is the number of bits set in bits->free, and bit w of nonempty says whether word w of it is non-zero;
+ *   a block is live (or in some thread's magazine or outbox) when its bit is clear in free and in remote;
+ *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero.
+ *
+ * Remote frees (remote.c) work on line two without the lock. The summary word is the token of a queued slab: bit w is
+ * set after word w of bits->remote has become non-zero; who turns summary from zero to non-zero holds the token, and
+ * hands it over by pushing the slab on its owner's pending stack. Only the holder may harvest.
+ */
+#ifndef HK_HEAP_SLAB_H
+#define HK_HEAP_SLAB_H
+
+#include "base/fault.h"
+#include "heap/window.h"
+
+struct hk_heap;
+
+#define HK_SLAB_WORDS (HK_SLAB_BLOCKS_MAX / HK_WORD_BITS)
+_Static_assert(HK_SLAB_WORDS == 32, "nonempty and summary are 32-bit masks of words");
+
+struct hk_slab {
+    /* Line one, guarded by the owner's heap lock; next and prev by the pool's while the slot is EMPTY. */
+    struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY slots */
+    uint32_t nonempty;
+    uint16_t nfree;
+    uint16_t fresh_from;
+    uint8_t bin; /* enum hk_bin, in heap.h */
+    struct hk_superslab *superslab; /* constant */
+
+    /* Line two. Constant from slab_init to release, and written only while no block is live: */
+    HK_CACHE_ALIGNED char *blocks; /* the first block */
+    uint32_t generation;           /* counts slab_init; tells an outbox entry of an earlier life */
+    uint8_t class;
+    uint8_t slots;
+    uint8_t slot; /* of the superslab; constant */
+    uint8_t head; /* in every slot of a run: distance to its first slot */
+    /* Atomic, by anyone: */
+    _Atomic(struct hk_heap *) owner; /* NULL while the slot is not ACTIVE */
+    _Atomic uint32_t summary;
+    _Atomic uint32_t remote_count; /* remote frees not yet harvested; a hint, raised before the bit is set */
+    struct hk_slab *pending_next;  /* by the holder of the token */
+};
+
+struct hk_slab_bits {
+    uint64_t free[HK_SLAB_WORDS];
+    _Atomic uint64_t remote[HK_SLAB_WORDS];
+};
+
+/* One per superslab that has been cut into slots; slabs fill a page, bitmaps four. */
+struct hk_slot_table {
+    struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
+    struct hk_slab_bits bits[HK_SLOTS_PER_SUPERSLAB];
+};
+
+_Static_assert(sizeof(struct hk_slab) == 2 * HK_CACHE_LINE, "a slab's descriptor is two cache lines");
+
+HK_INLINE struct hk_slab_bits *hk_slab_bits(const struct hk_slab *slab)
+{
+    struct hk_slot_table *table = (struct hk_slot_table *)(void *)(slab - slab->slot);
+    return &table->bits[slab->slot];
+}
+
+HK_INLINE struct hk_heap *hk_slab_owner(const struct hk_slab *slab)
+{
+    return atomic_load_explicit(&slab->owner, memory_order_acquire);
+}
+
+HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
+
+HK_INLINE void *hk_slab_block(const struct hk_slab *slab, unsigned index)
+{
+    return slab->blocks + (size_t)index * hk_slab_class(slab)->size;
+}
+
+HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab) { return slab->nfree == hk_slab_class(slab)->nblocks; }
+
+HK_INLINE bool hk_slab_contains(const struct hk_slab *slab, const void *p)
+{
+    const struct hk_class *class = hk_slab_class(slab);
+    return (uintptr_t)p - (uintptr_t)slab->blocks < (size_t)class->nblocks * class->size;
+}
+
+/* The slab in which p lies; p must lie in a slot whose key is a slab's. */
+struct hk_slab *hk_slab_of(const void *p);
+
+/* The index of the block that starts at p; if none does, false, and fault says what p is. */
+bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault);
+
+/* Starts the life of a slab of a class in the ACTIVE slots that begin at slab, on behalf of owner: all blocks free,
+ * keys written. fresh says that the slots' memory is zero. The caller holds the owner's heap lock. */
+void hk_slab_init(struct hk_slab *slab, unsigned class, struct hk_heap *owner, bool fresh);
+/* Ends it: no block is live. Keys become GONE, the owner NULL. */
+void hk_slab_fini(struct hk_slab *slab);
+/* Writes the owner into the slab and into the keys of its slots. */
+void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
+
+/* Takes up to want free blocks, lowest address first; returns how many. */
+unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want);
+/* Marks a block free; false if it was free already. */
+bool hk_slab_put(struct hk_slab *slab, unsigned index);
+/* Marks the blocks of mask in a word free; returns those that were free already. */
+uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
+/* True if the block is marked free, or has been freed remotely. */
+bool hk_slab_is_free(const struct hk_slab *slab, unsigned index);
+
+/* Walks the invariants; for debug builds. */
+void hk_slab_check(const struct hk_slab *slab);
+
+#endif

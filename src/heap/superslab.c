@@ -1,0 +1,436 @@
+#include "heap/superslab.h"
+
+#include "base/options.h"
+#include "base/os.h"
+#include "heap/meta.h"
+
+struct hk_lock hk_pool_lock = HK_LOCK_INIT(HK_RANK_POOL);
+struct hk_superslab_counts hk_superslab_counts;
+
+#define HK_RUN_BINS 33u /* runs of 1 to 32 superslabs, and longer ones */
+
+/* Address space is reserved in steps that double, so that mappings stay few and small programs small. */
+#define HK_REGION_MIN ((size_t)16)
+#define HK_REGION_MAX ((size_t)512)
+
+static struct {
+    struct hk_superslab *runs[HK_RUN_BINS];
+    uint64_t nonempty; /* bit b: runs[b] is not NULL */
+    struct hk_superslab *newest, *oldest; /* the LRU cache */
+    char *region, *region_end;            /* reserved and not yet made into superslabs */
+    size_t region_step;
+    struct hk_superslab *spare; /* descriptors of superslabs that were unmapped */
+} hk_superslabs = {.region_step = HK_REGION_MIN}; /* guarded by hk_pool_lock */
+
+struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n)
+{
+    return hk_superslab_of(superslab->base + n * HK_SUPERSLAB_SIZE);
+}
+
+/* ---- The LRU cache ---- */
+
+static void hk_lru_add(struct hk_superslab *superslab)
+{
+    superslab->resident = true;
+    superslab->newer = NULL;
+    superslab->older = hk_superslabs.newest;
+    if (hk_superslabs.newest != NULL)
+        hk_superslabs.newest->newer = superslab;
+    else
+        hk_superslabs.oldest = superslab;
+    hk_superslabs.newest = superslab;
+    if (++hk_superslab_counts.cached > hk_superslab_counts.cached_peak)
+        hk_superslab_counts.cached_peak = hk_superslab_counts.cached;
+}
+
+static void hk_lru_remove(struct hk_superslab *superslab)
+{
+    *(superslab->newer != NULL ? &superslab->newer->older : &hk_superslabs.newest) = superslab->older;
+    *(superslab->older != NULL ? &superslab->older->newer : &hk_superslabs.oldest) = superslab->newer;
+    hk_superslab_counts.cached--;
+}
+
+/* ---- Free runs ---- */
+
+static unsigned hk_run_bin(size_t length) { return length < HK_RUN_BINS ? (unsigned)length - 1 : HK_RUN_BINS - 1; }
+
+static void hk_run_insert(struct hk_superslab *first, size_t length, size_t resident)
+{
+    first->run = hk_superslab_next(first, length - 1)->run = (uint32_t)length;
+    first->run_resident = (uint32_t)resident;
+    unsigned bin = hk_run_bin(length);
+    struct hk_superslab *head = hk_superslabs.runs[bin];
+    first->prev = NULL;
+    first->next = head;
+    if (resident == 0 && head != NULL && head->run_resident != 0) {
+        /* Behind those with memory. */
+        struct hk_superslab *last = head;
+        while (last->next != NULL && last->next->run_resident != 0)
+            last = last->next;
+        first->prev = last;
+        first->next = last->next;
+        last->next = first;
+    } else {
+        hk_superslabs.runs[bin] = first;
+    }
+    if (first->next != NULL)
+        first->next->prev = first;
+    hk_superslabs.nonempty |= 1ull << bin;
+}
+
+static void hk_run_remove(struct hk_superslab *first)
+{
+    unsigned bin = hk_run_bin(first->run);
+    if (first->prev != NULL)
+        first->prev->next = first->next;
+    else
+        hk_superslabs.runs[bin] = first->next;
+    if (first->next != NULL)
+        first->next->prev = first->prev;
+    if (hk_superslabs.runs[bin] == NULL)
+        hk_superslabs.nonempty &= ~(1ull << bin);
+}
+
+static size_t hk_count_resident(struct hk_superslab *first, size_t n)
+{
+    size_t resident = 0;
+    for (size_t i = 0; i < n; i++)
+        resident += hk_superslab_next(first, i)->resident;
+    return resident;
+}
+
+/* Makes [first, first + n), all in state FREE and in no run, part of the free runs. */
+static void hk_run_free(struct hk_superslab *first, size_t n)
+{
+    size_t resident = hk_count_resident(first, n);
+    struct hk_superslab *before = hk_superslab_of(first->base - HK_SUPERSLAB_SIZE);
+    if (before != NULL && before->state == HK_SUPERSLAB_FREE) {
+        before = hk_superslab_of(first->base - (size_t)before->run * HK_SUPERSLAB_SIZE);
+        hk_run_remove(before);
+        first = before;
+        n += before->run;
+        resident += before->run_resident;
+    }
+    struct hk_superslab *behind = hk_superslab_next(first, n);
+    if (behind != NULL && behind->state == HK_SUPERSLAB_FREE) {
+        hk_run_remove(behind);
+        n += behind->run;
+        resident += behind->run_resident;
+    }
+    hk_run_insert(first, n, resident);
+}
+
+/* Takes n superslabs from a run, from the end that has more memory. Returns the first taken. */
+static struct hk_superslab *hk_run_take(struct hk_superslab *run, size_t n)
+{
+    size_t length = run->run;
+    hk_run_remove(run);
+    if (length == n)
+        return run;
+    struct hk_superslab *high = hk_superslab_next(run, length - n);
+    size_t low_resident = hk_count_resident(run, n);
+    if (run->run_resident != 0 && hk_count_resident(high, n) > low_resident) {
+        size_t rest = run->run_resident - hk_count_resident(high, n);
+        hk_run_insert(run, length - n, rest);
+        return high;
+    }
+    hk_run_insert(hk_superslab_next(run, n), length - n, run->run_resident - low_resident);
+    return run;
+}
+
+/* The shortest run of at least n with resident memory, else the shortest of all. */
+static struct hk_superslab *hk_run_find(size_t n)
+{
+    struct hk_superslab *found = NULL;
+    uint64_t bins = hk_superslabs.nonempty & ~hk_low_mask64(hk_run_bin(n));
+    for (; bins != 0; bins &= bins - 1) {
+        struct hk_superslab *run = hk_superslabs.runs[hk_lowest_bit64(bins)];
+        while (run != NULL && run->run < n) /* only in the bin of long runs */
+            run = run->next;
+        if (run != NULL && run->run_resident != 0)
+            return run;
+        if (found == NULL)
+            found = run;
+    }
+    return found;
+}
+
+/* ---- Address space ---- */
+
+/* Makes the next n superslabs of the region into a free run; false without metadata. */
+static bool hk_region_carve(size_t n)
+{
+    char *base = hk_superslabs.region;
+    if (!hk_window_prepare(base, n * HK_SUPERSLAB_SIZE))
+        return false;
+    struct hk_superslab *first = NULL;
+    size_t done = 0;
+    for (; done < n; done++) {
+        struct hk_superslab *superslab = hk_superslabs.spare;
+        if (superslab != NULL)
+            hk_superslabs.spare = superslab->next;
+        else
+            superslab = hk_meta_alloc(sizeof *superslab, HK_CACHE_LINE);
+        if (superslab == NULL)
+            break;
+        struct hk_slot_table *table = superslab->table; /* kept by a spare descriptor, for late readers */
+        *superslab = (struct hk_superslab){
+            .base = base + done * HK_SUPERSLAB_SIZE, .table = table, .state = HK_SUPERSLAB_FREE, .zero = true};
+        hk_window_set_superslab(superslab->base, superslab);
+        if (first == NULL)
+            first = superslab;
+    }
+    hk_superslabs.region += done * HK_SUPERSLAB_SIZE;
+    hk_superslab_counts.reserved += done;
+    hk_superslab_counts.free += done;
+    if (done > 0)
+        hk_run_free(first, done);
+    return done == n;
+}
+
+/* Reserves address space for n superslabs or more; what is left of the old region becomes a free run. */
+static bool hk_region_reserve(size_t n)
+{
+    size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region) / HK_SUPERSLAB_SIZE;
+    if (left > 0 && !hk_region_carve(left))
+        return false;
+    for (size_t step = hk_superslabs.region_step; step >= 1; step /= 2) {
+        size_t size = (step > n ? step : n) * HK_SUPERSLAB_SIZE;
+        char *region = hk_os_reserve(size, HK_SUPERSLAB_SIZE);
+        if (region != NULL) {
+            hk_superslabs.region = region;
+            hk_superslabs.region_end = region + size;
+            if (hk_superslabs.region_step < HK_REGION_MAX)
+                hk_superslabs.region_step *= 2;
+            return true;
+        }
+        if (step <= n)
+            break;
+    }
+    return false;
+}
+
+static struct hk_superslab *hk_region_grow(size_t n)
+{
+    size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region) / HK_SUPERSLAB_SIZE;
+    if (left < n && !hk_region_reserve(n))
+        return NULL;
+    if (!hk_region_carve(n))
+        return NULL;
+    return hk_run_find(n);
+}
+
+static bool hk_commit(struct hk_superslab *first, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (hk_superslab_next(first, i)->committed)
+            continue;
+        size_t end = i + 1;
+        while (end < n && !hk_superslab_next(first, end)->committed)
+            end++;
+        if (!hk_os_commit(hk_superslab_next(first, i)->base, (end - i) * HK_SUPERSLAB_SIZE))
+            return false;
+        for (; i < end; i++)
+            hk_superslab_next(first, i)->committed = true;
+    }
+    return true;
+}
+
+/* ---- Interface ---- */
+
+static size_t *hk_state_count(enum hk_superslab_state state)
+{
+    return state == HK_SUPERSLAB_CARVED  ? &hk_superslab_counts.carved
+           : state == HK_SUPERSLAB_LARGE ? &hk_superslab_counts.large
+                                         : &hk_superslab_counts.free;
+}
+
+static void hk_set_state(struct hk_superslab *superslab, enum hk_superslab_state state)
+{
+    --*hk_state_count(superslab->state);
+    ++*hk_state_count(state);
+    superslab->state = (uint8_t)state;
+}
+
+/* Turns n free superslabs that are in no run into superslabs in use. */
+static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_superslab_state state)
+{
+    for (size_t i = 0; i < n; i++) {
+        struct hk_superslab *superslab = hk_superslab_next(first, i);
+        hk_assert(superslab->state == HK_SUPERSLAB_FREE);
+        if (superslab->resident)
+            hk_lru_remove(superslab);
+        superslab->resident = false;
+        hk_set_state(superslab, state);
+    }
+}
+
+struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state)
+{
+    hk_assert(hk_lock_held_by_me(&hk_pool_lock));
+    struct hk_superslab *run = hk_run_find(n);
+    if (run == NULL)
+        run = hk_region_grow(n);
+    if (run == NULL)
+        return NULL;
+    struct hk_superslab *first = hk_run_take(run, n);
+    if (!hk_commit(first, n)) {
+        hk_run_free(first, n);
+        return NULL;
+    }
+    hk_superslabs_use(first, n, state);
+    return first;
+}
+
+bool hk_superslabs_extend(struct hk_superslab *first, size_t have, size_t n)
+{
+    hk_assert(hk_lock_held_by_me(&hk_pool_lock));
+    struct hk_superslab *behind = hk_superslab_next(first, have);
+    if (behind == NULL || behind->state != HK_SUPERSLAB_FREE || behind->run < n)
+        return false;
+    size_t length = behind->run;
+    size_t resident = behind->run_resident;
+    if (!hk_commit(behind, n))
+        return false;
+    hk_run_remove(behind);
+    if (length > n)
+        hk_run_insert(hk_superslab_next(behind, n), length - n, resident - hk_count_resident(behind, n));
+    hk_superslabs_use(behind, n, (enum hk_superslab_state)first->state);
+    return true;
+}
+
+void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident)
+{
+    hk_assert(hk_lock_held_by_me(&hk_pool_lock));
+    uint64_t now = resident ? hk_os_now_ms() : 0;
+    for (size_t i = 0; i < n; i++) {
+        struct hk_superslab *superslab = hk_superslab_next(first, i);
+        hk_set_state(superslab, HK_SUPERSLAB_FREE);
+        superslab->resident = false;
+        superslab->zero = !resident;
+        if (resident) {
+            superslab->freed_at_ms = now;
+            hk_lru_add(superslab);
+        }
+    }
+    hk_run_free(first, n);
+}
+
+/* Takes a free superslab out of its run, which is split. */
+static void hk_superslab_isolate(struct hk_superslab *superslab)
+{
+    struct hk_superslab *run = superslab;
+    while (true) { /* to the first of the run */
+        struct hk_superslab *before = hk_superslab_of(run->base - HK_SUPERSLAB_SIZE);
+        if (before == NULL || before->state != HK_SUPERSLAB_FREE)
+            break;
+        run = before;
+    }
+    size_t length = run->run;
+    size_t low = (size_t)(superslab->base - run->base) / HK_SUPERSLAB_SIZE;
+    hk_run_remove(run);
+    if (low > 0)
+        hk_run_insert(run, low, hk_count_resident(run, low));
+    if (low + 1 < length) {
+        struct hk_superslab *high = hk_superslab_next(superslab, 1);
+        hk_run_insert(high, length - low - 1, hk_count_resident(high, length - low - 1));
+    }
+}
+
+/* Purges the oldest superslab of the cache without the lock, which is held at entry and at exit. */
+static size_t hk_superslab_purge_oldest(void)
+{
+    struct hk_superslab *superslab = hk_superslabs.oldest;
+    hk_superslab_isolate(superslab);
+    hk_lru_remove(superslab);
+    superslab->resident = false;
+    superslab->state = HK_SUPERSLAB_PURGING; /* counted as free meanwhile */
+    hk_lock_release(&hk_pool_lock);
+    bool purged = hk_os_purge(superslab->base, HK_SUPERSLAB_SIZE);
+    hk_lock_acquire(&hk_pool_lock);
+    superslab->state = HK_SUPERSLAB_FREE;
+    superslab->zero = purged;
+    hk_superslab_counts.purged += purged;
+    hk_run_free(superslab, 1);
+    return purged ? HK_SUPERSLAB_SIZE : 0;
+}
+
+size_t hk_superslabs_trim_to(size_t keep)
+{
+    size_t bytes = 0;
+    hk_lock_acquire(&hk_pool_lock);
+    while (hk_superslab_counts.cached > keep)
+        bytes += hk_superslab_purge_oldest();
+    hk_lock_release(&hk_pool_lock);
+    return bytes;
+}
+
+size_t hk_superslabs_trim(void)
+{
+    size_t keep = hk_option(superslab_max_cached);
+    size_t keep_by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
+    size_t bytes = hk_superslabs_trim_to(keep < keep_by_bytes ? keep : keep_by_bytes);
+    uint64_t ttl_ms = hk_option(superslab_ttl_sec) * 1000;
+    hk_lock_acquire(&hk_pool_lock);
+    if (hk_superslabs.oldest != NULL) {
+        uint64_t now = hk_os_now_ms();
+        while (hk_superslabs.oldest != NULL && hk_superslabs.oldest->freed_at_ms + ttl_ms < now)
+            bytes += hk_superslab_purge_oldest();
+    }
+    hk_lock_release(&hk_pool_lock);
+    return bytes;
+}
+
+bool hk_superslabs_unmap_free(void)
+{
+    bool any = false;
+    hk_lock_acquire(&hk_pool_lock);
+    if (hk_superslabs.region_end > hk_superslabs.region) {
+        size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region);
+        if (hk_os_unmap(hk_superslabs.region, left)) {
+            hk_superslabs.region_end = hk_superslabs.region;
+            any = true;
+        }
+    }
+    for (uint64_t bins = hk_superslabs.nonempty; bins != 0; bins &= bins - 1) {
+        struct hk_superslab *run = hk_superslabs.runs[hk_lowest_bit64(bins)];
+        while (run != NULL) {
+            struct hk_superslab *next = run->next;
+            size_t n = run->run;
+            if (hk_os_unmap(run->base, n * HK_SUPERSLAB_SIZE)) {
+                hk_run_remove(run);
+                char *base = run->base;
+                for (size_t i = 0; i < n; i++) {
+                    struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);
+                    if (superslab->resident)
+                        hk_lru_remove(superslab);
+                    hk_window_set_superslab(superslab->base, NULL);
+                    superslab->next = hk_superslabs.spare;
+                    hk_superslabs.spare = superslab;
+                }
+                hk_superslab_counts.free -= n;
+                hk_superslab_counts.reserved -= n;
+                hk_superslab_counts.unmapped += n;
+                any = true;
+            }
+            run = next;
+        }
+    }
+    hk_lock_release(&hk_pool_lock);
+    return any;
+}
+
+static void hk_window_after_fork(struct hk_window *window, void *context)
+{
+    (void)context;
+    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
+        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
+        if (superslab != NULL && superslab->state == HK_SUPERSLAB_PURGING) {
+            superslab->state = HK_SUPERSLAB_FREE;
+            superslab->zero = false;
+            hk_run_free(superslab, 1);
+        }
+    }
+}
+
+void hk_superslabs_after_fork(void) { hk_window_each(hk_window_after_fork, NULL); }

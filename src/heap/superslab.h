@@ -1,0 +1,74 @@
+/*
+ * Superslabs: 2 MiB each, the currency between hakmem and the OS, and the runs of them.
+ *
+ * A superslab is FREE (part of a free run), CARVED (cut into slots, which the pool manages), LARGE (part of a large
+ * block), or PURGING (its memory is being given back without the lock; nobody may take it). Address space is reserved
+ * without access, several superslabs at a time, and committed as it is used; a free superslab keeps its memory for a
+ * while: those that do form the LRU cache, bounded by count, bytes and age.
+ *
+ * Invariants of free runs: neighbours in address space that are both FREE belong to the same run; the first and the last
+ * superslab of a run know its length; a run is in the list of its length, those with resident memory in front.
+ *
+ * Everything here is guarded by hk_pool_lock, except what is constant.
+ */
+#ifndef HK_HEAP_SUPERSLAB_H
+#define HK_HEAP_SUPERSLAB_H
+
+#include "base/lock.h"
+#include "heap/slab.h"
+
+enum hk_superslab_state { HK_SUPERSLAB_FREE, HK_SUPERSLAB_CARVED, HK_SUPERSLAB_LARGE, HK_SUPERSLAB_PURGING };
+
+struct hk_superslab {
+    char *base;                      /* constant */
+    struct hk_slot_table *table;     /* NULL until first carved, constant then */
+    struct hk_superslab *next, *prev; /* FREE, first of its run: the list of the run's length; CARVED: the pool's bin */
+    struct hk_superslab *newer, *older; /* in the LRU cache, if FREE and resident */
+    uint64_t freed_at_ms;
+    uint32_t run;          /* FREE, first and last of a run: its length */
+    uint32_t run_resident; /* FREE, first of a run: superslabs of it with resident memory */
+    uint32_t active;       /* CARVED: slots in use */
+    uint32_t empty;        /* CARVED: slots EMPTY, with memory; the other free ones are UNUSED and zero */
+    uint32_t purging;      /* CARVED: slots PURGING */
+    uint8_t state;         /* enum hk_superslab_state */
+    uint8_t bin;           /* CARVED: longest run of free slots, in the pool */
+    bool committed;        /* readable and writable */
+    bool resident;         /* FREE: may have memory */
+    bool zero;             /* FREE or just acquired: reads as zeros */
+};
+
+extern struct hk_lock hk_pool_lock;
+
+HK_INLINE unsigned hk_slot_number(const void *p)
+{
+    return (unsigned)((uintptr_t)p >> HK_SLOT_SHIFT) % HK_SLOTS_PER_SUPERSLAB;
+}
+
+/* The first of n adjacent superslabs, committed, in state `state`; NULL without memory. Lock held. */
+struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state);
+/* Takes the n superslabs behind a run of `have` that starts at first, if they are free. Lock held. */
+bool hk_superslabs_extend(struct hk_superslab *first, size_t have, size_t n);
+/* Gives n superslabs back. resident: they may have memory; otherwise they read as zeros. Lock held. */
+void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident);
+/* The superslab n places behind. */
+struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n);
+
+/* Purges what the LRU cache holds beyond its bounds of count, bytes and age; takes the lock, and drops it for madvise.
+ * Returns bytes given back. */
+size_t hk_superslabs_trim(void);
+/* Purges oldest first until at most keep superslabs are cached. */
+size_t hk_superslabs_trim_to(size_t keep);
+/* Unmaps every free run, when address space or commit charge has run out; true if something went. Lock not held. */
+bool hk_superslabs_unmap_free(void);
+
+/* In the child of a fork: what another thread was purging is free again. Lock held. */
+void hk_superslabs_after_fork(void);
+
+struct hk_superslab_counts {
+    size_t reserved; /* superslabs of address space */
+    size_t carved, large, free, cached;
+    size_t cached_peak, purged, unmapped;
+};
+extern struct hk_superslab_counts hk_superslab_counts; /* guarded by hk_pool_lock */
+
+#endif

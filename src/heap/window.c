@@ -1,0 +1,62 @@
+#include "heap/window.h"
+
+#include "base/lock.h"
+#include "base/os.h"
+#include "heap/meta.h"
+
+struct hk_map hk_map HK_CACHE_ALIGNED;
+
+static struct hk_window *hk_window_at(size_t index)
+{
+    intptr_t entry = __atomic_load_n(&hk_map.entries[index], __ATOMIC_ACQUIRE);
+    return entry == 0 ? NULL : (struct hk_window *)(hk_map.no_keys + entry);
+}
+
+struct hk_superslab *hk_superslab_of(const void *p)
+{
+    uintptr_t address = (uintptr_t)p;
+    if (address >> HK_ADDRESS_BITS != 0)
+        return NULL;
+    struct hk_window *window = hk_window_at(address >> HK_WINDOW_SHIFT);
+    if (window == NULL)
+        return NULL;
+    return atomic_load_explicit(&window->superslabs[(address >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
+                                memory_order_acquire);
+}
+
+bool hk_window_prepare(const void *p, size_t size)
+{
+    uintptr_t first = (uintptr_t)p >> HK_WINDOW_SHIFT;
+    uintptr_t last = ((uintptr_t)p + size - 1) >> HK_WINDOW_SHIFT;
+    bool ok = true;
+    for (uintptr_t i = first; i <= last && ok; i++) {
+        if (hk_window_at(i) != NULL)
+            continue;
+        struct hk_window *window = hk_meta_alloc_pages(sizeof *window);
+        if (window == NULL)
+            return false;
+        hk_lock_acquire(&hk_meta_lock);
+        if (hk_window_at(i) == NULL)
+            __atomic_store_n(&hk_map.entries[i], window->keys - hk_map.no_keys, __ATOMIC_RELEASE);
+        else
+            ok = hk_os_unmap(window, hk_align_up(sizeof *window, hk_os_page_size()));
+        hk_lock_release(&hk_meta_lock);
+    }
+    return ok;
+}
+
+void hk_window_set_superslab(const void *base, struct hk_superslab *superslab)
+{
+    struct hk_window *window = hk_window_at((uintptr_t)base >> HK_WINDOW_SHIFT);
+    atomic_store_explicit(&window->superslabs[((uintptr_t)base >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
+                          superslab, memory_order_release);
+}
+
+void hk_window_each(void (*visit)(struct hk_window *window, void *context), void *context)
+{
+    for (size_t i = 0; i < HK_WINDOWS; i++) {
+        struct hk_window *window = hk_window_at(i);
+        if (window != NULL)
+            visit(window, context);
+    }
+}

@@ -1,0 +1,69 @@
+/*
+ * Windows: from any pointer to the key of its slot, in two loads and without a test.
+ *
+ * hk_map.entries has an entry per 4 GiB window: the distance, in keys, from hk_map.no_keys to the window's own array
+ * of keys. An entry of zero so leads to no_keys, which is all zero, and NULL, foreign and huge pointers need no test of
+ * their own: their key matches nobody. An entry is set once, before any block of its window is handed out, and never
+ * changes; it is read without ordering, because whoever holds a block got it from somebody who saw the entry.
+ *
+ * A key tells who owns the slot and what lies in it:
+ *   0                      nothing of ours
+ *   id << 8 | class        part of a slab of that class, owned by the heap with that id
+ *   index << 8 | LARGE     a large block starts in this slot; index of its record
+ *   class << 8 | GONE      part of a slab that was given back; what was here, for messages
+ *   pages << 8 | GONE_LARGE  a large block that was freed; its size in units of 4 KiB, for messages
+ * Keys are relaxed atomics: written before a release operation that precedes the first hand-out of a block.
+ */
+#ifndef HK_HEAP_WINDOW_H
+#define HK_HEAP_WINDOW_H
+
+#include "heap/size_class.h"
+
+typedef uint32_t hk_key;
+
+enum { HK_KEY_LARGE = 0xff, HK_KEY_GONE = 0xfe, HK_KEY_GONE_LARGE = 0xfd };
+_Static_assert(HK_NCLASSES < HK_KEY_GONE_LARGE, "kinds of keys are told from classes by the low byte");
+
+#define HK_KEY_SHIFT 8
+#define HK_KEY_ID_MAX (((hk_key)1 << 24) - 1)
+/* The owner key of a thread without magazines: no key of a slab differs from it by a class alone. */
+#define HK_KEY_NOBODY (HK_KEY_ID_MAX << HK_KEY_SHIFT)
+
+struct hk_superslab;
+
+struct hk_window {
+    _Atomic hk_key keys[HK_SLOTS_PER_WINDOW];
+    _Atomic(struct hk_superslab *) superslabs[HK_SUPERSLABS_PER_WINDOW]; /* those that exist; NULL elsewhere */
+};
+
+struct hk_map {
+    _Atomic hk_key no_keys[HK_SLOTS_PER_WINDOW];
+    intptr_t entries[HK_WINDOWS]; /* constant once non-zero */
+};
+
+extern struct hk_map hk_map;
+
+HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
+{
+    uintptr_t slot = (uintptr_t)p >> HK_SLOT_SHIFT;
+    return &hk_map.no_keys[(intptr_t)(uint16_t)slot + hk_map.entries[(uint32_t)slot >> 16]];
+}
+
+HK_INLINE hk_key hk_key_of(const void *p) { return atomic_load_explicit(hk_key_at(p), memory_order_relaxed); }
+
+/* The class in a key that the caller knows to be a slab's. */
+HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }
+HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
+
+/* The superslab in which p lies, NULL if it is in none. Safe for any value of p. */
+struct hk_superslab *hk_superslab_of(const void *p);
+
+/* Makes sure that the windows of [p, p + size) exist. False if there is no memory for them. Takes the META lock. */
+bool hk_window_prepare(const void *p, size_t size);
+/* Enters a superslab, or NULL, for the superslab-sized range that starts at base. */
+void hk_window_set_superslab(const void *base, struct hk_superslab *superslab);
+
+/* Calls visit for every window that exists. */
+void hk_window_each(void (*visit)(struct hk_window *window, void *context), void *context);
+
+#endif

@@ -1,0 +1,167 @@
+#include "observe/report.h"
+
+#include "base/os.h"
+#include "base/text.h"
+#include "observe/stats.h"
+
+#define HK_COLUMN 22
+
+static void hk_row(struct hk_text *text, const char *name, size_t value, const char *doc)
+{
+    hk_text_str(text, "  ");
+    hk_text_str(text, name);
+    hk_text_dec_at(text, value, HK_COLUMN + 18);
+    if (*doc != '\0') {
+        hk_text_str(text, "   ");
+        hk_text_str(text, doc);
+    }
+    hk_text_char(text, '\n');
+}
+
+static void hk_section(struct hk_text *text, const char *title)
+{
+    hk_text_str(text, title);
+    hk_text_char(text, '\n');
+}
+
+static void hk_report_memory(struct hk_text *text, const struct hk_stats *stats)
+{
+    hk_section(text, "hakmem: memory, in bytes");
+    hk_row(text, "live", stats->live_bytes, "blocks that the program has");
+    hk_row(text, "cached", stats->cached_bytes, "blocks in threads' magazines");
+    hk_row(text, "free_in_slabs", stats->free_bytes, "free blocks of slabs");
+    hk_row(text, "large_runs", stats->large.run_bytes, "of live: blocks of superslabs");
+    hk_row(text, "large_mappings", stats->large.mapping_bytes, "of live: blocks that are mappings");
+    hk_row(text, "metadata", stats->meta_used, "hakmem's own structures, as far as used");
+    hk_row(text, "resident_estimate", stats->resident, "at most: used and not given back");
+    hk_row(text, "committed", stats->committed, "readable and writable, ever");
+    hk_row(text, "committed_peak", stats->committed_peak, "");
+    hk_row(text, "mapped", stats->mapped, "address space");
+}
+
+static void hk_report_counters(struct hk_text *text, const struct hk_stats *stats)
+{
+    hk_section(text, "hakmem: superslabs (2 MiB) and slots (64 KiB)");
+    hk_row(text, "superslabs_mapped", stats->superslabs.reserved, "address space made into superslabs");
+    hk_row(text, "superslabs_carved", stats->superslabs.carved, "cut into slots");
+    hk_row(text, "superslabs_large", stats->superslabs.large, "in large blocks");
+    hk_row(text, "superslabs_cached", stats->superslabs.cached, "empty, with their memory (LRU cache)");
+    hk_row(text, "superslabs_cached_peak", stats->superslabs.cached_peak, "");
+    hk_row(text, "superslabs_purged", stats->superslabs.purged, "memory given back to the OS");
+    hk_row(text, "superslabs_unmapped", stats->superslabs.unmapped, "address space given back to the OS");
+    hk_row(text, "slots_active", stats->pool.slots_active, "");
+    hk_row(text, "slots_empty", stats->pool.slots_empty, "free, with their memory");
+#define HK_POOL_COUNTER(name, doc) hk_row(text, #name, stats->pool.name, doc);
+#include "base/stats.def"
+    hk_section(text, "hakmem: heaps");
+    hk_row(text, "heaps", stats->heaps, "of threads, parked ones included");
+    hk_row(text, "heaps_parked", stats->heaps_parked, "whose thread has exited");
+#define HK_HEAP_COUNTER(name, doc) hk_row(text, #name, stats->heap.name, doc);
+#include "base/stats.def"
+    hk_section(text, "hakmem: large blocks");
+    hk_row(text, "large_live", stats->large.runs + stats->large.mappings, "");
+    hk_row(text, "large_allocs", stats->large.allocs, "");
+    hk_row(text, "large_frees", stats->large.frees, "");
+    hk_row(text, "large_remaps", stats->large.remaps, "grown by moving pages, not bytes");
+    hk_row(text, "mapping_cache_hits", stats->large.cache_hits, "");
+    hk_section(text, "hakmem: system calls");
+    hk_row(text, "mmap", hk_os_counts.mmap, "");
+    hk_row(text, "munmap", hk_os_counts.munmap, "");
+    hk_row(text, "mprotect", hk_os_counts.mprotect, "");
+    hk_row(text, "madvise", hk_os_counts.madvise, "");
+    hk_row(text, "mremap", hk_os_counts.mremap, "");
+    hk_row(text, "failed", hk_os_counts.failed, "of these");
+}
+
+/* The bands of the report, by their largest block. */
+static const uint32_t hk_bands[] = {16, 32, 64, 128, 256, 512, 1024, 4096, 1u << 16, 2u << 20};
+
+static void hk_report_classes(struct hk_text *text, const struct hk_stats *stats)
+{
+    hk_section(text, "hakmem: blocks by size\n        up to           live         cached           free          slabs");
+    unsigned class = 0;
+    for (unsigned band = 0; band < sizeof hk_bands / sizeof hk_bands[0]; band++) {
+        struct hk_class_stats sum = {0};
+        for (class = 0; class < HK_NCLASSES; class++) {
+            uint32_t size = hk_classes[class].size;
+            if (size > hk_bands[band] || (band > 0 && size <= hk_bands[band - 1]))
+                continue;
+            sum.live += stats->classes[class].live;
+            sum.cached += stats->classes[class].cached;
+            sum.free += stats->classes[class].free;
+            sum.slabs += stats->classes[class].slabs;
+        }
+        if (sum.slabs == 0)
+            continue;
+        hk_text_dec_at(text, hk_bands[band], 13);
+        hk_text_dec_at(text, sum.live, 28);
+        hk_text_dec_at(text, sum.cached, 43);
+        hk_text_dec_at(text, sum.free, 58);
+        hk_text_dec_at(text, sum.slabs, 73);
+        hk_text_char(text, '\n');
+    }
+}
+
+void hk_report_print(void)
+{
+    struct hk_stats stats;
+    hk_stats_read(&stats);
+    HK_TEXT(text, 8192);
+    hk_report_memory(&text, &stats);
+    hk_report_classes(&text, &stats);
+    hk_report_counters(&text, &stats);
+    hk_text_to_stderr(&text);
+}
+
+struct mallinfo2 hk_report_mallinfo(void)
+{
+    struct hk_stats stats;
+    hk_stats_read(&stats);
+    size_t idle = stats.pool.slots_empty * HK_SLOT_SIZE + stats.superslabs.cached * HK_SUPERSLAB_SIZE;
+    return (struct mallinfo2){
+        .arena = stats.slab_bytes + stats.large.run_bytes + idle,
+        .ordblks = stats.superslabs.carved + 1,
+        .hblks = stats.large.mappings,
+        .hblkhd = stats.large.mapping_bytes,
+        .uordblks = stats.live_bytes - stats.large.mapping_bytes,
+        .fordblks = stats.slab_bytes + stats.large.run_bytes + idle - (stats.live_bytes - stats.large.mapping_bytes),
+        .keepcost = idle,
+    };
+}
+
+void hk_report_xml(FILE *stream)
+{
+    struct hk_stats stats;
+    hk_stats_read(&stats);
+    size_t rest_count = 0;
+    size_t rest_bytes = 0;
+    fprintf(stream, "<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n");
+    for (unsigned i = 0; i < HK_NCLASSES; i++) {
+        const struct hk_class_stats *class = &stats.classes[i];
+        size_t count = class->free + class->cached;
+        size_t bytes = count * hk_classes[i].size;
+        if (count != 0)
+            fprintf(stream, "  <size from=\"%u\" to=\"%u\" total=\"%zu\" count=\"%zu\"/>\n", hk_classes[i].size,
+                    hk_classes[i].size, bytes, count);
+        rest_count += count;
+        rest_bytes += bytes;
+    }
+    size_t system = stats.resident;
+    fprintf(stream, "</sizes>\n");
+    fprintf(stream, "<total type=\"fast\" count=\"0\" size=\"0\"/>\n");
+    fprintf(stream, "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n", rest_count, rest_bytes);
+    fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", system);
+    fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n", stats.committed_peak);
+    fprintf(stream, "<aspace type=\"total\" size=\"%zu\"/>\n", stats.mapped);
+    fprintf(stream, "<aspace type=\"mprotect\" size=\"%zu\"/>\n", stats.committed);
+    fprintf(stream, "</heap>\n");
+    fprintf(stream, "<total type=\"fast\" count=\"0\" size=\"0\"/>\n");
+    fprintf(stream, "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n", rest_count, rest_bytes);
+    fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", stats.large.mappings,
+            stats.large.mapping_bytes);
+    fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", system);
+    fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n", stats.committed_peak);
+    fprintf(stream, "<aspace type=\"total\" size=\"%zu\"/>\n", stats.mapped);
+    fprintf(stream, "<aspace type=\"mprotect\" size=\"%zu\"/>\n", stats.committed);
+    fprintf(stream, "</malloc>\n");
+}

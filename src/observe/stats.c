@@ -1,0 +1,72 @@
+#include "observe/stats.h"
+
+#include <string.h>
+
+#include "base/os.h"
+#include "front/thread.h"
+#include "heap/meta.h"
+
+static void hk_add_slab(struct hk_slab *slab, void *context)
+{
+    struct hk_stats *stats = context;
+    struct hk_class_stats *class = &stats->classes[slab->class];
+    size_t nblocks = hk_slab_class(slab)->nblocks;
+    size_t free = __atomic_load_n(&slab->nfree, __ATOMIC_RELAXED) +
+                  (size_t)atomic_load_explicit(&slab->remote_count, memory_order_relaxed);
+    free = free < nblocks ? free : nblocks;
+    class->slabs++;
+    class->free += free;
+    class->live += nblocks - free; /* cached ones are taken off below */
+    stats->slab_bytes += slab->slots * HK_SLOT_SIZE;
+}
+
+static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
+{
+    hk_lock_acquire(&heap->lock);
+#define HK_HEAP_COUNTER(name, doc) stats->heap.name += heap->counts.name;
+#include "base/stats.def"
+    if (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) {
+        stats->heaps++;
+        stats->heaps_parked += heap->state == HK_HEAP_PARKED;
+        /* While we hold the lock a running thread can pop and push, but it cannot exit. */
+        const struct hk_thread *thread = heap->thread;
+        void **const *tops = heap->state == HK_HEAP_PARKED ? heap->parked_top : thread->top;
+        for (unsigned class = 0; class < HK_NCLASSES; class++)
+            if (heap->classes[class].capacity != 0)
+                stats->classes[class].cached +=
+                    (size_t)(__atomic_load_n(&tops[class], __ATOMIC_RELAXED) - hk_magazine_bottom(heap, class));
+    }
+    hk_lock_release(&heap->lock);
+}
+
+void hk_stats_read(struct hk_stats *stats)
+{
+    memset(stats, 0, sizeof *stats);
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+        hk_add_heap(heap, stats);
+    hk_lock_acquire(&hk_pool_lock);
+    hk_pool_each_slab(hk_add_slab, stats);
+    stats->pool = hk_pool_counts;
+    stats->superslabs = hk_superslab_counts;
+    hk_lock_release(&hk_pool_lock);
+    stats->large = hk_large_read_counts();
+    hk_meta_usage(&stats->meta_used, &stats->meta_mapped);
+    stats->mapped = atomic_load_explicit(&hk_os_counts.bytes_reserved, memory_order_relaxed);
+    stats->committed = atomic_load_explicit(&hk_os_counts.bytes_committed, memory_order_relaxed);
+    stats->committed_peak = atomic_load_explicit(&hk_os_counts.bytes_committed_peak, memory_order_relaxed);
+
+    for (unsigned i = 0; i < HK_NCLASSES; i++) {
+        struct hk_class_stats *class = &stats->classes[i];
+        class->cached = class->cached < class->live ? class->cached : class->live;
+        class->live -= class->cached;
+        stats->live_blocks += class->live;
+        stats->live_bytes += class->live * hk_classes[i].size;
+        stats->cached_bytes += class->cached * hk_classes[i].size;
+        stats->free_bytes += class->free * hk_classes[i].size;
+    }
+    stats->live_blocks += stats->large.runs + stats->large.mappings;
+    stats->live_bytes += stats->large.run_bytes + stats->large.mapping_bytes;
+    stats->resident = stats->slab_bytes + stats->pool.slots_empty * HK_SLOT_SIZE +
+                      stats->superslabs.cached * HK_SUPERSLAB_SIZE + stats->large.run_bytes +
+                      stats->large.mapping_bytes + stats->large.cached_bytes + stats->meta_used;
+}
