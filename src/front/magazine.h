@@ -12,10 +12,10 @@
 /* Pops a block of a class; NULL if the magazine is empty. */
 HK_INLINE void *hk_magazine_pop(unsigned class)
 {
-    void **top = hk_self.top[class];
-    void *p = *top;
+    void **below = hk_self.top[class] - 1; /* first, so that p can be loaded over the top's register */
+    void *p = below[1];
     if (HK_LIKELY(p != NULL))
-        hk_self.top[class] = top - 1;
+        hk_self.top[class] = below;
     return p;
 }
 

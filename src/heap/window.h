@@ -45,8 +45,11 @@ extern struct hk_map hk_map;
 
 HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
 {
-    uintptr_t slot = (uintptr_t)p >> HK_SLOT_SHIFT;
-    return &hk_map.no_keys[(intptr_t)(uint16_t)slot + hk_map.entries[(uint32_t)slot >> 16]];
+    uint32_t slot = (uint32_t)((uintptr_t)p >> HK_SLOT_SHIFT); /* bits 16 to 47 of the address */
+    intptr_t at = (uint16_t)slot;
+    /* Nothing: but it puts the number within the window into a register of its own, and saves free a copy. */
+    __asm__("" : "+r"(at) : "r"(slot));
+    return &hk_map.no_keys[at + hk_map.entries[slot >> 16]];
 }
 
 HK_INLINE hk_key hk_key_of(const void *p) { return atomic_load_explicit(hk_key_at(p), memory_order_relaxed); }
