@@ -57,6 +57,10 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
     bool guest = heap == NULL;
     *fresh = false;
     if (heap != NULL) {
+        /* A heap that was just taken over comes with magazines that are not empty. */
+        p = hk_magazine_pop(class);
+        if (p != NULL)
+            return p;
         hk_heap_enter(heap, fault);
         guest = hk_heap_is_guest_for(heap, class);
         if (!guest && (wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY))

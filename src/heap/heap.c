@@ -455,6 +455,7 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
 void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     struct hk_heap_class *c = &heap->classes[class];
+    hk_assert(*tops[class] == NULL);
     hk_magazine_grow(heap, class, tops, fault);
     c->last_refill = heap->tick;
     void *blocks[HK_MAGAZINE_BLOCKS_MAX];
