@@ -163,6 +163,16 @@ static bool hk_purge_zeroes(void)
 
 bool hk_os_purge(void *p, size_t size) { return hk_madvise(p, size, MADV_DONTNEED) && hk_purge_zeroes(); }
 
+bool hk_os_decommit(void *p, size_t size)
+{
+    hk_count(&hk_os_counts.mmap, 1);
+    if (!hk_counted(hk_syscall(SYS_mmap, (long)p, (long)size, PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0)))
+        return false;
+    atomic_fetch_sub_explicit(&hk_os_counts.bytes_committed, size, memory_order_relaxed);
+    return true;
+}
+
 void hk_os_advise_huge(void *p, size_t size)
 {
     hk_madvise(p, size, MADV_HUGEPAGE);

@@ -23,6 +23,9 @@ void *hk_os_map(size_t size, size_t alignment);
 bool hk_os_unmap(void *p, size_t size);
 /* Gives the pages back; the range reads as zeros afterwards. False, with nothing known, if the kernel would not. */
 bool hk_os_purge(void *p, size_t size);
+/* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does not
+ * (locked memory), but may split the mapping. */
+bool hk_os_decommit(void *p, size_t size);
 /* Asks for huge pages in the whole of a mapping. A refusal is of no consequence. */
 void hk_os_advise_huge(void *p, size_t size);
 /* Changes the size of a mapping, in place or not at all. */

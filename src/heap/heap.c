@@ -379,6 +379,7 @@ static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[H
     unsigned kept = (unsigned)(tops[class] - bottom) - n;
     memmove(bottom + 1, bottom + 1 + n, kept * sizeof *bottom);
     tops[class] = bottom + kept;
+    heap->classes[class].held = (uint8_t)kept;
     late.late = true;
     hk_fault_note(fault, late);
 }
@@ -469,6 +470,7 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
     for (unsigned i = got; i-- > 1;)
         *++top = blocks[i];
     tops[class] = top;
+    c->held = (uint8_t)(got - 1);
     return blocks[0];
 }
 
@@ -657,6 +659,7 @@ void hk_heaps_after_fork(const void *surviving_thread)
             continue;
         for (unsigned class = 0; class < HK_NCLASSES; class++) {
             heap->classes[class].capacity = 0;
+            heap->classes[class].held = 0;
             heap->parked_top[class] = HK_NO_MAGAZINE;
         }
         heap->magazine_bytes = 0;

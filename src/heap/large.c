@@ -116,6 +116,9 @@ static hk_key hk_gone_large(const struct hk_large *record)
     return (hk_key)((pages < HK_KEY_ID_MAX ? pages : HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
 }
 
+/* Memory that grows while other memory lies idle is paid for with that: the peak stays what is live. */
+static void hk_large_pay(size_t bytes);
+
 /* ---- Runs of superslabs ---- */
 
 /* The heads of equal buffers would all lie in one cache set: where there is slack, the block starts some cache lines
@@ -141,13 +144,10 @@ static bool hk_run_alloc(struct hk_large *record, size_t n, size_t alignment, bo
         for (unsigned slot = 0; slot < HK_SLOTS_PER_SUPERSLAB; slot++)
             atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
     }
-    size_t cached = hk_superslab_counts.cached;
     hk_lock_release(&hk_pool_lock);
     if (first == NULL)
         return false;
-    /* Memory that grows here while other memory lies idle is paid for with that: the peak stays what is live. */
-    if (without_memory > 0 && cached > 0)
-        hk_superslabs_trim_to(cached > without_memory ? cached - without_memory : 0);
+    hk_large_pay(without_memory * HK_SUPERSLAB_SIZE);
     record->mapping = false;
     record->huge = false;
     record->base = first->base;
@@ -218,6 +218,16 @@ static bool hk_cache_take(struct hk_large *record, size_t size, size_t alignment
     return found;
 }
 
+static void hk_large_pay(size_t bytes)
+{
+    size_t cached = hk_large_read_counts().cached_bytes;
+    if (cached > 0 && bytes > 0) {
+        hk_cache_trim(cached > bytes ? cached - bytes : 0);
+        bytes -= cached < bytes ? cached : bytes;
+    }
+    hk_superslabs_give_up((bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE);
+}
+
 static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment, bool *zero)
 {
     size_t page = hk_os_page_size();
@@ -228,7 +238,7 @@ static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment
         alignment = HK_HUGE_PAGE;
     bool cached = hk_cache_take(record, size, alignment);
     if (!cached) {
-        hk_cache_trim(hk_large.counts.cached_bytes > size ? hk_large.counts.cached_bytes - size : 0);
+        hk_large_pay(size);
         record->base = hk_os_map(size, alignment);
         record->size = size;
         record->huge = false;

@@ -347,7 +347,10 @@ static size_t hk_superslab_purge_oldest(void)
     superslab->state = HK_SUPERSLAB_PURGING; /* counted as free meanwhile */
     hk_lock_release(&hk_pool_lock);
     bool purged = hk_os_purge(superslab->base, HK_SUPERSLAB_SIZE);
+    bool decommitted = !purged && hk_os_decommit(superslab->base, HK_SUPERSLAB_SIZE);
     hk_lock_acquire(&hk_pool_lock);
+    superslab->committed = !decommitted;
+    purged |= decommitted;
     superslab->state = HK_SUPERSLAB_FREE;
     superslab->zero = purged;
     hk_superslab_counts.purged += purged;
@@ -363,6 +366,16 @@ size_t hk_superslabs_trim_to(size_t keep)
         bytes += hk_superslab_purge_oldest();
     hk_lock_release(&hk_pool_lock);
     return bytes;
+}
+
+void hk_superslabs_give_up(size_t n)
+{
+    if (n == 0)
+        return;
+    hk_lock_acquire(&hk_pool_lock);
+    for (; n > 0 && hk_superslabs.oldest != NULL; n--)
+        hk_superslab_purge_oldest();
+    hk_lock_release(&hk_pool_lock);
 }
 
 size_t hk_superslabs_trim(void)

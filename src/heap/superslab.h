@@ -58,6 +58,8 @@ struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, siz
 size_t hk_superslabs_trim(void);
 /* Purges oldest first until at most keep superslabs are cached. */
 size_t hk_superslabs_trim_to(size_t keep);
+/* Purges the n oldest cached superslabs, or all there are. */
+void hk_superslabs_give_up(size_t n);
 /* Unmaps every free run, when address space or commit charge has run out; true if something went. Lock not held. */
 bool hk_superslabs_unmap_free(void);
 

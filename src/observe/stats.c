@@ -3,7 +3,6 @@
 #include <string.h>
 
 #include "base/os.h"
-#include "front/thread.h"
 #include "heap/meta.h"
 
 static void hk_add_slab(struct hk_slab *slab, void *context)
@@ -28,13 +27,8 @@ static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
     if (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) {
         stats->heaps++;
         stats->heaps_parked += heap->state == HK_HEAP_PARKED;
-        /* While we hold the lock a running thread can pop and push, but it cannot exit. */
-        const struct hk_thread *thread = heap->thread;
-        void **const *tops = heap->state == HK_HEAP_PARKED ? heap->parked_top : thread->top;
         for (unsigned class = 0; class < HK_NCLASSES; class++)
-            if (heap->classes[class].capacity != 0)
-                stats->classes[class].cached +=
-                    (size_t)(__atomic_load_n(&tops[class], __ATOMIC_RELAXED) - hk_magazine_bottom(heap, class));
+            stats->classes[class].cached += heap->classes[class].held;
     }
     hk_lock_release(&heap->lock);
 }
