@@ -32,6 +32,7 @@ bench: lib
 
 install: lib
 	@cmake --install build/release --prefix '$(PREFIX)'
+	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then /sbin/ldconfig; fi
 
 format:
 	@tools/setup format

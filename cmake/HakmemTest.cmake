@@ -5,8 +5,8 @@
 #                [NOT_IN preset ...] [SERIAL])
 #       A GoogleTest program linked with the core of the tests: all of src/, built with HK_DEBUG=1 (asserts, lock
 #       ranks) and HK_NO_LIBC_NAMES=1 (only hak_ and hk_ names, so malloc stays the C library's). Internal headers are
-#       found as "heap/slab.h"; they are C: include them in an extern "C" block, after the C++ headers
-#       (tests/support/cxx makes their atomics readable to C++). NO_GTEST: a program with a main of its own, 0 is
+#       found as "heap/slab.h"; they are C: include them between "c_begin.h" and "c_end.h", after the C++ headers
+#       (tests/support/cxx makes them readable to C++). NO_GTEST: a program with a main of its own, 0 is
 #       success. Runs in every preset (release, debug, tsan, asan, aarch64) but those of NOT_IN. HK_TEST_SLOWDOWN is
 #       how much longer than a plain run this one may take (1 plain, more under sanitizers and emulation): divide
 #       counts of repetitions by it.

@@ -3,8 +3,11 @@
 
 #include <errno.h>
 
+#include "api/start.h"
 #include "base/options.h"
 #include "front/magazine.h"
+
+HK_START_WITH_THIS_FILE
 
 #define HK_STRING(x) HK_STRING_OF(x)
 #define HK_STRING_OF(x) #x

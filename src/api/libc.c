@@ -9,10 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "api/start.h"
 #include "base/options.h"
 #include "base/os.h"
 #include "front/magazine.h"
 #include "observe/report.h"
+
+HK_START_WITH_THIS_FILE
 
 /* Not in the headers of every C library that we build with. */
 HK_EXPORT void cfree(void *p);
@@ -61,7 +64,7 @@ HK_EXPORT void *aligned_alloc(size_t alignment, size_t n)
 /* glibc rounds the alignment up to a power of two. */
 HK_EXPORT void *memalign(size_t alignment, size_t n)
 {
-    if (alignment > (size_t)PTRDIFF_MAX / 2 + 1) {
+    if (alignment > SIZE_MAX / 2 + 1) {
         errno = EINVAL;
         return NULL;
     }

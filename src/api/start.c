@@ -1,12 +1,17 @@
-/* What runs when the library is loaded and when the process ends. Allocation works before the one and after the other. */
+#include "api/start.h"
+
 #include <unistd.h>
 
 #include "base/options.h"
 #include "front/fork.h"
 #include "observe/report.h"
 
-__attribute__((constructor(101))) static void hk_start(void)
+void hk_start(void)
 {
+    static bool started;
+    if (started)
+        return;
+    started = true;
     hk_options_init(environ);
     hk_fork_init();
 }

@@ -89,8 +89,9 @@ HK_NOINLINE static void *hk_alloc_class(unsigned class, enum hk_wish wish, bool 
 
 static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
 {
-    if (n > PTRDIFF_MAX - alignment)
+    if (alignment > PTRDIFF_MAX || n > PTRDIFF_MAX - alignment)
         return hk_no_memory();
+    n += n == 0;
     void *p = hk_large_alloc(n, alignment, kind, zero);
     if (HK_UNLIKELY(p == NULL)) {
         struct hk_fault fault = HK_NO_FAULT;
@@ -176,8 +177,7 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
     if (!hk_block_slab(p, &slab, fault) || !hk_slab_index(slab, p, &index, fault))
         return;
     if (hk_option(checked) && hk_slab_is_free(slab, index)) {
-        hk_fault_note(fault, (struct hk_fault){
-                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
+        hk_fault_note(fault, hk_fault_double_free(slab, index));
     } else if (heap != NULL) {
         hk_heap_enter(heap, fault);
         hk_outbox_add(heap, slab, index, fault);
@@ -214,7 +214,11 @@ HK_NOINLINE void hk_free_slow(void *p) { hk_free_any(p, "free"); }
 void hk_free_with_size(void *p, size_t n, const char *call)
 {
     size_t usable = hk_usable(p);
-    if (HK_UNLIKELY(n > usable && usable != 0)) {
+    if (HK_UNLIKELY(usable == 0)) {
+        hk_free_any(p, call);
+        return;
+    }
+    if (HK_UNLIKELY(n > usable)) {
         struct hk_fault fault = {.kind = HK_FAULT_WRONG_SIZE, .ptr = p, .block_size = usable, .size_given = n};
         hk_fault_report(&fault, call);
     }
@@ -252,8 +256,7 @@ static void hk_check_block(void *p, struct hk_fault *fault)
     struct hk_slab *slab;
     unsigned index;
     if (hk_block_slab(p, &slab, fault) && hk_slab_index(slab, p, &index, fault) && hk_slab_is_free(slab, index))
-        hk_fault_note(fault, (struct hk_fault){
-                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
+        hk_fault_note(fault, hk_fault_double_free(slab, index));
 }
 
 static void *hk_realloc_move(void *p, size_t old_size, size_t n, const char *call)

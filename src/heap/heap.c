@@ -20,7 +20,7 @@ struct hk_heap hk_guests = {.lock = HK_LOCK_INIT(HK_RANK_HEAP),
                             .next = &hk_orphans};
 
 struct hk_lock hk_heaps_lock = HK_LOCK_INIT(HK_RANK_HEAPS);
-_Atomic(struct hk_heap *) hk_heaps = &hk_guests;
+struct hk_heap *_Atomic hk_heaps = &hk_guests;
 
 static struct hk_heap *hk_parked;               /* the heap parked last; guarded by hk_heaps_lock */
 static hk_key hk_last_id = HK_ID_ORPHANS;       /* guarded by hk_heaps_lock */
@@ -66,10 +66,21 @@ static bool hk_class_has_blocks(const struct hk_heap_class *class)
            class->bins[HK_BIN_HALF] != NULL || class->bins[HK_BIN_MOST] != NULL;
 }
 
+/* Read without the heap's lock: it decides only whether to look closer. */
+static uint32_t hk_class_nslabs(const struct hk_heap *heap, unsigned class)
+{
+    return __atomic_load_n(&heap->classes[class].nslabs, __ATOMIC_RELAXED);
+}
+
+static void hk_class_count_slab(struct hk_heap *heap, unsigned class, int more)
+{
+    __atomic_store_n(&heap->classes[class].nslabs, heap->classes[class].nslabs + (uint32_t)more, __ATOMIC_RELAXED);
+}
+
 static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
     hk_bin_unlink(heap, slab);
-    heap->classes[slab->class].nslabs--;
+    hk_class_count_slab(heap, slab->class, -1);
     heap->counts.slabs_released++;
     hk_slab_fini(slab);
     hk_pool_release(slab, slab->slots, true);
@@ -148,19 +159,19 @@ static struct hk_slab *hk_class_next_slab(struct hk_heap *heap, unsigned class_n
 static void hk_heap_harvest(struct hk_heap *heap, struct hk_slab *slab, struct hk_fault *fault)
 {
     uint32_t flags = atomic_exchange_explicit(&slab->summary, 0, memory_order_seq_cst);
-    struct hk_slab_bits *bits = hk_slab_bits(slab);
+    _Atomic uint64_t *remote = hk_slab_remote_words(slab);
+    struct hk_fault late = HK_NO_FAULT;
     unsigned n = 0;
     for (; flags != 0; flags &= flags - 1) {
         unsigned w = hk_lowest_bit32(flags);
-        uint64_t freed = atomic_exchange_explicit(&bits->remote[w], 0, memory_order_acquire);
+        uint64_t freed = atomic_exchange_explicit(&remote[w], 0, memory_order_acquire);
         n += hk_count_bits64(freed);
         uint64_t twice = hk_slab_put_word(slab, w, freed);
         if (HK_UNLIKELY(twice != 0))
-            hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
-                                                   .ptr = hk_slab_block(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice)),
-                                                   .block_size = hk_slab_class(slab)->size,
-                                                   .late = true});
+            hk_fault_note(&late, hk_fault_double_free(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice)));
     }
+    late.late = true;
+    hk_fault_note(fault, late);
     atomic_fetch_sub_explicit(&slab->remote_count, n, memory_order_relaxed);
     heap->counts.collects++;
     heap->counts.collected_blocks += n;
@@ -197,7 +208,7 @@ static void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, str
         slab->bin = HK_BIN_FULL;
     }
     hk_bin_unlink(from, slab);
-    from->classes[slab->class].nslabs--;
+    hk_class_count_slab(from, slab->class, -1);
     hk_slab_set_owner(slab, to);
 }
 
@@ -208,7 +219,7 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
     if (from == heap || !hk_lock_try(&from->lock))
         return NULL;
     struct hk_slab *slab = NULL;
-    if (from->state == HK_HEAP_PARKED || from->state == HK_HEAP_ORPHANS) {
+    if (from->state != HK_HEAP_RUNNING) {
         hk_heap_collect(from, fault);
         if (from->state == HK_HEAP_PARKED)
             hk_heap_flush(from, class, from->parked_top, fault);
@@ -225,14 +236,18 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
 static struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
 {
     struct hk_slab *slab = NULL;
-    if (__atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL && hk_lock_try(&hk_heaps_lock)) {
+    /* The blocks that a class had while it was the guests' are in a slab of theirs: it becomes this heap's, so that the
+     * class does not begin a second one. */
+    if (heap->classes[class].nslabs == 0 && heap != &hk_guests)
+        slab = hk_heap_adopt_from(heap, &hk_guests, class, fault);
+    if (slab == NULL && __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL && hk_lock_try(&hk_heaps_lock)) {
         struct hk_heap *from = hk_parked;
         for (unsigned i = 0; i < HK_PARKED_LOOKS && from != NULL && slab == NULL; i++, from = from->next_parked)
-            if (from->classes[class].nslabs != 0) /* racy: decides only whether to look */
+            if (hk_class_nslabs(from, class) != 0)
                 slab = hk_heap_adopt_from(heap, from, class, fault);
         hk_lock_release(&hk_heaps_lock);
     }
-    if (slab == NULL && hk_orphans.classes[class].nslabs != 0)
+    if (slab == NULL && hk_class_nslabs(&hk_orphans, class) != 0)
         slab = hk_heap_adopt_from(heap, &hk_orphans, class, fault);
     if (slab != NULL)
         heap->counts.slabs_adopted++;
@@ -280,7 +295,7 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
         hk_slab_init(slab, class, heap, slots.fresh);
         heap->counts.slabs_opened++;
     }
-    heap->classes[class].nslabs++;
+    hk_class_count_slab(heap, class, 1);
     heap->classes[class].current = slab;
     slab->bin = HK_BIN_CURRENT;
     return slab;
@@ -354,9 +369,7 @@ void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct 
             slab = other;
         }
         if (hk_slab_index(slab, p, &index, fault) && HK_UNLIKELY(!hk_slab_put(slab, index)))
-            hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
-                                                   .ptr = p,
-                                                   .block_size = hk_slab_class(slab)->size});
+            hk_fault_note(fault, hk_fault_double_free(slab, index));
     }
     if (slab != NULL)
         hk_slab_settle(heap, slab);
@@ -393,6 +406,12 @@ void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES
         hk_magazine_give(heap, class, tops, n, fault);
 }
 
+/* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
+static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
+{
+    return capacity <= HK_CAPACITY_FIRST ? 0 : (capacity - HK_CAPACITY_FIRST) * (size_t)hk_classes[class].size;
+}
+
 /* Sets the capacity of a magazine that holds no more than that; the bottom moves, so the entries do. */
 static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned capacity)
 {
@@ -403,8 +422,8 @@ static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void 
         old_bottom = hk_magazine_bottom(heap, class);
         n = (unsigned)(tops[class] - old_bottom);
     }
-    heap->magazine_bytes += (size_t)hk_classes[class].size * capacity;
-    heap->magazine_bytes -= (size_t)hk_classes[class].size * c->capacity;
+    heap->magazine_bytes += hk_budgeted_bytes(class, capacity);
+    heap->magazine_bytes -= hk_budgeted_bytes(class, c->capacity);
     c->capacity = (uint8_t)capacity;
     if (capacity == 0) {
         tops[class] = HK_NO_MAGAZINE;
@@ -517,7 +536,7 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
     hk_lock_acquire(&hk_heaps_lock);
     struct hk_heap *heap = hk_parked;
     if (heap != NULL)
-        hk_parked = heap->next_parked;
+        __atomic_store_n(&hk_parked, heap->next_parked, __ATOMIC_RELAXED);
     else
         heap = hk_heap_create();
     if (heap != NULL) {
@@ -537,7 +556,7 @@ static void hk_heap_set_parked(struct hk_heap *heap)
     heap->state = HK_HEAP_PARKED;
     heap->thread = NULL;
     heap->next_parked = hk_parked;
-    hk_parked = heap;
+    __atomic_store_n(&hk_parked, heap, __ATOMIC_RELAXED);
 }
 
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
@@ -597,7 +616,7 @@ static void hk_heap_dissolve(struct hk_heap *heap, struct hk_fault *fault)
                 /* Another thread may have adopted it, or a collect settled it, meanwhile: then the count below was
                  * lowered already, and is made good now. */
                 struct hk_slab *slab = orphaning.slabs[i];
-                hk_orphans.classes[orphaning.classes[i]].nslabs++;
+                hk_class_count_slab(&hk_orphans, orphaning.classes[i], 1);
                 if (hk_slab_owner(slab) == &hk_orphans)
                     hk_slab_settle(&hk_orphans, slab);
             }
@@ -638,9 +657,9 @@ static void hk_slab_requeue(struct hk_slab *slab, void *context)
 {
     (void)context;
     uint32_t flags = 0;
-    struct hk_slab_bits *bits = hk_slab_bits(slab);
-    for (unsigned w = 0; w < HK_SLAB_WORDS; w++)
-        if (atomic_load_explicit(&bits->remote[w], memory_order_relaxed) != 0)
+    const _Atomic uint64_t *remote = hk_slab_remote_words(slab);
+    for (unsigned w = 0; w < hk_slab_nwords(slab); w++)
+        if (atomic_load_explicit(&remote[w], memory_order_relaxed) != 0)
             flags |= 1u << w;
     atomic_store_explicit(&slab->summary, flags, memory_order_relaxed);
     if (flags != 0)

@@ -61,14 +61,14 @@ struct hk_heap {
     uint8_t nwarm;         /* slots in the warm pool */
     uint8_t warm_want;     /* slots to take at the next prefill; follows the misses */
     uint32_t tick;         /* slow paths */
-    size_t magazine_bytes; /* sum of capacity * size */
+    size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
     uint32_t victim;       /* class at which the search for capacity to take stands */
     struct hk_heap *next;  /* all heaps; constant once linked */
     struct hk_heap *next_parked; /* by hk_heaps_lock */
     void *thread;          /* the thread whose magazines these are, for the fork child; by the front */
 
     /* Slabs with remote frees to collect: pushed by whoever holds a slab's token, taken as a whole by lock holders. */
-    HK_CACHE_ALIGNED _Atomic(struct hk_slab *) pending;
+    HK_CACHE_ALIGNED struct hk_slab *_Atomic pending;
 
     HK_CACHE_ALIGNED struct hk_outbox_entry outbox[HK_OUTBOX_ENTRIES];
     struct hk_slots warm[HK_WARM_SLOTS];
@@ -90,7 +90,7 @@ extern struct hk_heap hk_orphans;
 
 extern struct hk_lock hk_heaps_lock; /* guards the lists; the heaps of all exited threads are on the parked list */
 /* All heaps, the two shared ones included; grows at the head and never shrinks. */
-extern _Atomic(struct hk_heap *) hk_heaps;
+extern struct hk_heap *_Atomic hk_heaps;
 
 /* A heap for a new thread: the one parked last, else a new one; state RUNNING, its tops in tops[]. NULL without memory.
  * Takes the lists' lock and the heap's. */

@@ -40,22 +40,19 @@ static void hk_remote_help(struct hk_slab *slab, struct hk_fault *fault)
 
 void hk_remote_free(struct hk_slab *slab, unsigned word, uint64_t mask, struct hk_fault *fault)
 {
-    const struct hk_class *class = hk_slab_class(slab);
     uint32_t n = hk_count_bits64(mask);
     uint32_t count = atomic_fetch_add_explicit(&slab->remote_count, n, memory_order_relaxed) + n;
     uint64_t old =
-        atomic_fetch_or_explicit(&hk_slab_bits(slab)->remote[word], mask, memory_order_acq_rel);
+        atomic_fetch_or_explicit(&hk_slab_remote_words(slab)[word], mask, memory_order_acq_rel);
     if (HK_UNLIKELY((old & mask) != 0)) {
         unsigned index = word * HK_WORD_BITS + hk_lowest_bit64(old & mask);
         atomic_fetch_sub_explicit(&slab->remote_count, hk_count_bits64(old & mask), memory_order_relaxed);
-        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
-                                               .ptr = hk_slab_block(slab, index),
-                                               .block_size = class->size});
+        hk_fault_note(fault, hk_fault_double_free(slab, index));
     }
     if (old == 0 && atomic_fetch_or_explicit(&slab->summary, 1u << word, memory_order_seq_cst) == 0)
         hk_remote_hand_over(slab);
     /* A racy read of nfree: it decides only whether to look. */
-    if (HK_UNLIKELY(count + __atomic_load_n(&slab->nfree, __ATOMIC_RELAXED) >= class->nblocks))
+    if (HK_UNLIKELY(count + hk_slab_nfree(slab) >= hk_slab_class(slab)->nblocks))
         hk_remote_help(slab, fault);
 }
 
@@ -67,11 +64,10 @@ static void hk_outbox_evict(struct hk_heap *heap, struct hk_outbox_entry *entry,
     entry->slab = NULL;
     if (HK_UNLIKELY(slab->generation != entry->generation)) {
         /* The slab was released while we held blocks of it: they had been freed before. */
-        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
-                                               .ptr = hk_slab_block(slab, entry->word * HK_WORD_BITS +
-                                                                              hk_lowest_bit64(entry->mask)),
-                                               .block_size = hk_slab_class(slab)->size,
-                                               .late = true});
+        struct hk_fault late =
+            hk_fault_double_free(slab, entry->word * HK_WORD_BITS + hk_lowest_bit64(entry->mask));
+        late.late = true;
+        hk_fault_note(fault, late);
         return;
     }
     heap->counts.remote_words++;
@@ -88,13 +84,15 @@ void hk_outbox_add(struct hk_heap *heap, struct hk_slab *slab, unsigned index, s
     if (entry->slab != slab || entry->word != word) {
         if (entry->slab != NULL)
             hk_outbox_evict(heap, entry, fault);
+        if (HK_UNLIKELY(hk_slab_is_free(slab, index))) { /* freed before, and that has been passed on already */
+            hk_fault_note(fault, hk_fault_double_free(slab, index));
+            return;
+        }
         *entry = (struct hk_outbox_entry){.slab = slab, .mask = bit, .generation = slab->generation, .word = word};
         return;
     }
     if (HK_UNLIKELY((entry->mask & bit) != 0)) {
-        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
-                                               .ptr = hk_slab_block(slab, index),
-                                               .block_size = hk_slab_class(slab)->size});
+        hk_fault_note(fault, hk_fault_double_free(slab, index));
         return;
     }
     entry->mask |= bit;

@@ -68,6 +68,8 @@ unsigned hk_class_of_aligned(size_t n, size_t alignment)
         return class;
     }
     size_t size = n > alignment ? n : alignment;
+    if (size > hk_classes[HK_NCLASSES - 1].size)
+        return HK_NCLASSES;
     if (size <= HK_ALIGNED_CLASS_MIN)
         return HK_CLASS_FIRST_ALIGNED;
     return HK_CLASS_FIRST_ALIGNED + hk_highest_bit64(size - 1) + 1 - hk_highest_bit64(HK_ALIGNED_CLASS_MIN);

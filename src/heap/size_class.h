@@ -8,7 +8,8 @@
 #include "base/bits.h"
 
 #define HK_SMALL_MAX ((size_t)4096) /* the hot path looks the class of such sizes up in a table */
-#define HK_MEDIUM_MAX ((size_t)1 << 20)
+#define HK_MEDIUM_PAD 64u /* on top of the nominal sizes of medium classes */
+#define HK_MEDIUM_MAX (((size_t)1 << 20) + HK_MEDIUM_PAD)
 #define HK_NCLASSES 88u
 #define HK_CLASS_FIRST_MEDIUM 48u
 #define HK_CLASS_FIRST_ALIGNED 80u
@@ -40,8 +41,10 @@ HK_INLINE unsigned hk_class_of_small(size_t n) { return hk_class_table[(n + HK_M
 /* n in (HK_SMALL_MAX, HK_MEDIUM_MAX]. */
 HK_INLINE unsigned hk_class_of_medium(size_t n)
 {
-    unsigned doubling = hk_highest_bit64(n - 1);
-    unsigned quarter = (unsigned)((n - 1) >> (doubling - 2)) & 3;
+    size_t last = n - 1 - HK_MEDIUM_PAD; /* of the nominal size */
+    last = last < HK_SMALL_MAX ? HK_SMALL_MAX : last;
+    unsigned doubling = hk_highest_bit64(last);
+    unsigned quarter = (unsigned)(last >> (doubling - 2)) & 3;
     return HK_CLASS_FIRST_MEDIUM + (doubling - 12) * 4 + quarter;
 }
 
@@ -53,7 +56,7 @@ HK_INLINE unsigned hk_class_of(size_t n) { return n <= HK_SMALL_MAX ? hk_class_o
 unsigned hk_class_of_aligned(size_t n, size_t alignment);
 
 /* The block in which an offset from the first block lies. With e = reciprocal * size - 2^44 < size the quotient is
- * exact while offset * e < 2^44; an offset is below 2^21, a size at most 2^20 + 64. */
+ * exact while offset * e < 2^44; an offset is below 2^21, a size at most HK_MEDIUM_MAX. */
 HK_INLINE uint32_t hk_class_index(const struct hk_class *class, uint64_t offset)
 {
     return (uint32_t)((offset * class->reciprocal) >> HK_RECIPROCAL_SHIFT);

@@ -29,6 +29,11 @@ bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, s
     return true;
 }
 
+static void hk_slab_set_nfree(struct hk_slab *slab, unsigned nfree)
+{
+    __atomic_store_n(&slab->nfree, (uint16_t)nfree, __ATOMIC_RELAXED);
+}
+
 static char *hk_slab_first_slot(const struct hk_slab *slab)
 {
     return slab->superslab->base + slab->slot * HK_SLOT_SIZE;
@@ -58,13 +63,14 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     for (unsigned i = 0; i < class->slots; i++)
         slab[i].head = (uint8_t)i;
     slab->next = slab->prev = NULL;
-    slab->nfree = class->nblocks;
+    hk_slab_set_nfree(slab, class->nblocks);
     slab->fresh_from = fresh ? 0 : class->nblocks;
-    struct hk_slab_bits *bits = hk_slab_bits(slab);
-    unsigned words = (class->nblocks + HK_WORD_BITS - 1) / HK_WORD_BITS;
+    uint64_t *free = hk_slab_free_words(slab);
+    _Atomic uint64_t *remote = hk_slab_remote_words(slab);
+    unsigned words = hk_slab_nwords(slab);
     for (unsigned w = 0; w < words; w++) {
-        bits->free[w] = hk_low_mask64(class->nblocks - w * HK_WORD_BITS);
-        atomic_store_explicit(&bits->remote[w], 0, memory_order_relaxed); /* a double free may have left a bit */
+        __atomic_store_n(&free[w], hk_low_mask64(class->nblocks - w * HK_WORD_BITS), __ATOMIC_RELAXED);
+        atomic_store_explicit(&remote[w], 0, memory_order_relaxed); /* a double free may have left a bit */
     }
     atomic_store_explicit(&slab->remote_count, 0, memory_order_relaxed);
     slab->nonempty = hk_low_mask32(words);
@@ -81,7 +87,7 @@ void hk_slab_fini(struct hk_slab *slab)
 unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
 {
     const size_t size = hk_slab_class(slab)->size;
-    uint64_t *free = hk_slab_bits(slab)->free;
+    uint64_t *free = hk_slab_free_words(slab);
     unsigned got = 0;
     unsigned last = 0;
     while (got < want && slab->nonempty != 0) {
@@ -94,11 +100,11 @@ unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
             last = w * HK_WORD_BITS + bit;
             out[got++] = base + bit * size;
         } while (got < want && bits != 0);
-        free[w] = bits;
+        __atomic_store_n(&free[w], bits, __ATOMIC_RELAXED);
         if (bits == 0)
             slab->nonempty &= ~(1u << w);
     }
-    slab->nfree = (uint16_t)(slab->nfree - got);
+    hk_slab_set_nfree(slab, slab->nfree - got);
     if (got > 0 && last >= slab->fresh_from)
         slab->fresh_from = (uint16_t)(last + 1);
     return got;
@@ -106,42 +112,42 @@ unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
 
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask)
 {
-    uint64_t *free = &hk_slab_bits(slab)->free[word];
+    uint64_t *free = &hk_slab_free_words(slab)[word];
     uint64_t twice = *free & mask;
     mask &= ~twice;
-    *free |= mask;
+    __atomic_store_n(free, *free | mask, __ATOMIC_RELAXED);
     slab->nonempty |= (uint32_t)(mask != 0) << word;
-    slab->nfree = (uint16_t)(slab->nfree + hk_count_bits64(mask));
+    hk_slab_set_nfree(slab, slab->nfree + hk_count_bits64(mask));
     return twice;
 }
 
 bool hk_slab_put(struct hk_slab *slab, unsigned index)
 {
-    uint64_t *free = &hk_slab_bits(slab)->free[index / HK_WORD_BITS];
+    uint64_t *free = &hk_slab_free_words(slab)[index / HK_WORD_BITS];
     uint64_t bit = 1ull << (index % HK_WORD_BITS);
     if (HK_UNLIKELY((*free & bit) != 0))
         return false;
-    *free |= bit;
+    __atomic_store_n(free, *free | bit, __ATOMIC_RELAXED);
     slab->nonempty |= 1u << (index / HK_WORD_BITS);
-    slab->nfree++;
+    hk_slab_set_nfree(slab, slab->nfree + 1u);
     return true;
 }
 
-bool hk_slab_is_free(const struct hk_slab *slab, unsigned index)
+bool hk_slab_is_free(struct hk_slab *slab, unsigned index)
 {
-    struct hk_slab_bits *bits = hk_slab_bits(slab);
-    uint64_t word = bits->free[index / HK_WORD_BITS] |
-                    atomic_load_explicit(&bits->remote[index / HK_WORD_BITS], memory_order_relaxed);
+    unsigned w = index / HK_WORD_BITS;
+    uint64_t word = __atomic_load_n(&hk_slab_free_words(slab)[w], __ATOMIC_RELAXED) |
+                    atomic_load_explicit(&hk_slab_remote_words(slab)[w], memory_order_relaxed);
     return (word >> (index % HK_WORD_BITS)) & 1;
 }
 
-void hk_slab_check(const struct hk_slab *slab)
+void hk_slab_check(struct hk_slab *slab)
 {
-    const struct hk_slab_bits *bits = hk_slab_bits(slab);
+    const uint64_t *free = hk_slab_free_words(slab);
     unsigned nfree = 0;
-    for (unsigned w = 0; w < HK_SLAB_WORDS && w * HK_WORD_BITS < hk_slab_class(slab)->nblocks; w++) {
-        hk_assert((bits->free[w] != 0) == ((slab->nonempty >> w) & 1));
-        nfree += hk_count_bits64(bits->free[w]);
+    for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
+        hk_assert((free[w] != 0) == ((slab->nonempty >> w) & 1));
+        nfree += hk_count_bits64(free[w]);
     }
     hk_assert(nfree == slab->nfree);
     (void)nfree;

@@ -3,12 +3,12 @@
  * the slot table of the superslab; the blocks themselves are never read or written.
  *
  * Invariants, while the slab's heap lock is held:
- *   nfree is the number of bits set in bits->free, and bit w of nonempty says whether word w of it is non-zero;
+ *   nfree is the number of bits set in the free bitmap, and bit w of nonempty says whether word w of it is non-zero;
  *   a block is live (or in some thread's magazine or outbox) when its bit is clear in free and in remote;
  *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero.
  *
  * Remote frees (remote.c) work on line two without the lock. The summary word is the token of a queued slab: bit w is
- * set after word w of bits->remote has become non-zero; who turns summary from zero to non-zero holds the token, and
+ * set after word w of the remote bitmap has become non-zero; who turns summary from zero to non-zero holds the token, and
  * hands it over by pushing the slab on its owner's pending stack. Only the holder may harvest.
  */
 #ifndef HK_HEAP_SLAB_H
@@ -26,10 +26,11 @@ struct hk_slab {
     /* Line one, guarded by the owner's heap lock; next and prev by the pool's while the slot is EMPTY. */
     struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY slots */
     uint32_t nonempty;
-    uint16_t nfree;
+    uint16_t nfree; /* others may look at it, and decide by it only whether to look closer */
     uint16_t fresh_from;
     uint8_t bin; /* enum hk_bin, in heap.h */
     struct hk_superslab *superslab; /* constant */
+    uint64_t free_word;             /* the free bitmap, where one word holds it */
 
     /* Line two. Constant from slab_init to release, and written only while no block is live: */
     HK_CACHE_ALIGNED char *blocks; /* the first block */
@@ -39,12 +40,14 @@ struct hk_slab {
     uint8_t slot; /* of the superslab; constant */
     uint8_t head; /* in every slot of a run: distance to its first slot */
     /* Atomic, by anyone: */
-    _Atomic(struct hk_heap *) owner; /* NULL while the slot is not ACTIVE */
+    struct hk_heap *_Atomic owner; /* NULL while the slot is not ACTIVE */
     _Atomic uint32_t summary;
     _Atomic uint32_t remote_count; /* remote frees not yet harvested; a hint, raised before the bit is set */
     struct hk_slab *pending_next;  /* by the holder of the token */
+    _Atomic uint64_t remote_word;  /* the remote bitmap, where one word holds it */
 };
 
+/* The bitmaps of a slab with more blocks than a word has bits. */
 struct hk_slab_bits {
     uint64_t free[HK_SLAB_WORDS];
     _Atomic uint64_t remote[HK_SLAB_WORDS];
@@ -58,22 +61,45 @@ struct hk_slot_table {
 
 _Static_assert(sizeof(struct hk_slab) == 2 * HK_CACHE_LINE, "a slab's descriptor is two cache lines");
 
-HK_INLINE struct hk_slab_bits *hk_slab_bits(const struct hk_slab *slab)
+HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
+
+HK_INLINE struct hk_slab_bits *hk_slab_bits(struct hk_slab *slab)
 {
-    struct hk_slot_table *table = (struct hk_slot_table *)(void *)(slab - slab->slot);
-    return &table->bits[slab->slot];
+    return &((struct hk_slot_table *)(void *)(slab - slab->slot))->bits[slab->slot];
 }
+
+HK_INLINE uint64_t *hk_slab_free_words(struct hk_slab *slab)
+{
+    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->free_word : hk_slab_bits(slab)->free;
+}
+
+HK_INLINE _Atomic uint64_t *hk_slab_remote_words(struct hk_slab *slab)
+{
+    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->remote_word : hk_slab_bits(slab)->remote;
+}
+
+HK_INLINE unsigned hk_slab_nwords(const struct hk_slab *slab)
+{
+    return (hk_slab_class(slab)->nblocks + HK_WORD_BITS - 1u) / HK_WORD_BITS;
+}
+
+HK_INLINE unsigned hk_slab_nfree(const struct hk_slab *slab) { return __atomic_load_n(&slab->nfree, __ATOMIC_RELAXED); }
 
 HK_INLINE struct hk_heap *hk_slab_owner(const struct hk_slab *slab)
 {
     return atomic_load_explicit(&slab->owner, memory_order_acquire);
 }
 
-HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
-
 HK_INLINE void *hk_slab_block(const struct hk_slab *slab, unsigned index)
 {
     return slab->blocks + (size_t)index * hk_slab_class(slab)->size;
+}
+
+HK_INLINE struct hk_fault hk_fault_double_free(const struct hk_slab *slab, unsigned index)
+{
+    return (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
+                             .ptr = hk_slab_block(slab, index),
+                             .block_size = hk_slab_class(slab)->size};
 }
 
 HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab) { return slab->nfree == hk_slab_class(slab)->nblocks; }
@@ -105,9 +131,9 @@ bool hk_slab_put(struct hk_slab *slab, unsigned index);
 /* Marks the blocks of mask in a word free; returns those that were free already. */
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* True if the block is marked free, or has been freed remotely. */
-bool hk_slab_is_free(const struct hk_slab *slab, unsigned index);
+bool hk_slab_is_free(struct hk_slab *slab, unsigned index);
 
 /* Walks the invariants; for debug builds. */
-void hk_slab_check(const struct hk_slab *slab);
+void hk_slab_check(struct hk_slab *slab);
 
 #endif

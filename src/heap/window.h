@@ -33,7 +33,7 @@ struct hk_superslab;
 
 struct hk_window {
     _Atomic hk_key keys[HK_SLOTS_PER_WINDOW];
-    _Atomic(struct hk_superslab *) superslabs[HK_SUPERSLABS_PER_WINDOW]; /* those that exist; NULL elsewhere */
+    struct hk_superslab *_Atomic superslabs[HK_SUPERSLABS_PER_WINDOW]; /* those that exist; NULL elsewhere */
 };
 
 struct hk_map {
@@ -49,7 +49,8 @@ HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
     intptr_t at = (uint16_t)slot;
     /* Nothing: but it puts the number within the window into a register of its own, and saves free a copy. */
     __asm__("" : "+r"(at) : "r"(slot));
-    return &hk_map.no_keys[at + hk_map.entries[slot >> 16]];
+    at += hk_map.entries[slot >> 16];
+    return (_Atomic hk_key *)((uintptr_t)hk_map.no_keys + (uintptr_t)at * sizeof(hk_key));
 }
 
 HK_INLINE hk_key hk_key_of(const void *p) { return atomic_load_explicit(hk_key_at(p), memory_order_relaxed); }

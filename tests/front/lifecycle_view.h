@@ -1,0 +1,25 @@
+/* What lifecycle.cc sees of a thread from inside. In C, since the internal headers are. */
+#ifndef HK_TEST_LIFECYCLE_VIEW_H
+#define HK_TEST_LIFECYCLE_VIEW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct hk_heap;
+
+struct hk_heap *view_my_heap(void); /* NULL: the thread is a guest */
+bool view_i_am_new(void);
+bool view_i_have_exited(void);
+bool view_is_running(const struct hk_heap *heap);
+bool view_is_parked(const struct hk_heap *heap);
+size_t view_heaps(void);        /* all there are */
+size_t view_guest_allocs(void); /* after so many requests a thread gets a heap */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

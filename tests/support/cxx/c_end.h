@@ -1,0 +1,4 @@
+/* Closes what c_begin.h opened. */
+}
+#pragma GCC diagnostic pop
+#undef class
