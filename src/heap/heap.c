@@ -379,7 +379,7 @@ void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct 
 
 /* Classes that have not been refilled for so many slow paths may lose capacity to those that are. */
 #define HK_VICTIM_AGE 256u
-#define HK_CAPACITY_FIRST 8u
+#define HK_VICTIM_LOOKS 8u
 
 static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n,
                              struct hk_fault *fault)
@@ -406,10 +406,14 @@ void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES
         hk_magazine_give(heap, class, tops, n, fault);
 }
 
+/* What a magazine starts with: 8 blocks, 4 of the largest classes. */
+static unsigned hk_capacity_first(unsigned class) { return hk_classes[class].magazine_max < 8 ? 4 : 8; }
+
 /* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
 static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
 {
-    return capacity <= HK_CAPACITY_FIRST ? 0 : (capacity - HK_CAPACITY_FIRST) * (size_t)hk_classes[class].size;
+    unsigned first = hk_capacity_first(class);
+    return capacity <= first ? 0 : (capacity - first) * (size_t)hk_classes[class].size;
 }
 
 /* Sets the capacity of a magazine that holds no more than that; the bottom moves, so the entries do. */
@@ -442,11 +446,11 @@ static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **top
 {
     size_t budget = hk_option(thread_budget);
     for (unsigned looks = 0; heap->magazine_bytes + bytes > budget; looks++) {
-        if (looks == HK_NCLASSES)
-            return false;
+        if (looks == HK_VICTIM_LOOKS)
+            return false; /* the next try looks further */
         unsigned victim = heap->victim = (heap->victim + 1) % HK_NCLASSES;
         struct hk_heap_class *c = &heap->classes[victim];
-        if (victim == class || c->capacity <= HK_CAPACITY_FIRST || heap->tick - c->last_refill < HK_VICTIM_AGE)
+        if (victim == class || c->capacity <= hk_capacity_first(victim) || heap->tick - c->last_refill < HK_VICTIM_AGE)
             continue;
         unsigned capacity = c->capacity / 2;
         unsigned held = (unsigned)(tops[victim] - hk_magazine_bottom(heap, victim));
@@ -463,10 +467,13 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
     unsigned max = hk_classes[class].magazine_max;
     unsigned option_max = (unsigned)hk_option(magazine_blocks);
     max = max < option_max ? max : option_max;
-    unsigned wanted = capacity == 0 ? HK_CAPACITY_FIRST : capacity * 2 + 1;
+    unsigned first = hk_capacity_first(class);
+    unsigned wanted = capacity == 0 ? first : capacity * 2 + 1;
     wanted = wanted < max ? wanted : max;
-    if (wanted <= capacity)
+    /* The larger it is, the more refills it takes to show that the class deserves more. */
+    if (wanted <= capacity || (capacity != 0 && ++heap->classes[class].demand < capacity / 4))
         return;
+    heap->classes[class].demand = 0;
     if (capacity == 0 ||
         hk_heap_free_budget(heap, class, tops, (wanted - capacity) * (size_t)hk_classes[class].size, fault))
         hk_magazine_set_capacity(heap, class, tops, wanted);

@@ -34,11 +34,12 @@ struct hk_heap_class {
     uint32_t last_refill;            /* heap's tick at the last refill, for the budget */
     uint8_t capacity;                /* of the magazine, in blocks; 0 until first used */
     uint8_t guest_allocs;            /* allocations that were served from the guests' heap */
+    uint8_t demand;                  /* refills since the capacity last changed */
     uint8_t held;                    /* blocks in the magazine at the class's last slow path, for statistics */
 };
 
 /* Remote frees on their way: neighbours in one bitmap word become one atomic operation. */
-#define HK_OUTBOX_ENTRIES 16u
+#define HK_OUTBOX_ENTRIES 64u
 struct hk_outbox_entry {
     struct hk_slab *slab; /* NULL: no entry */
     uint64_t mask;

@@ -277,6 +277,12 @@ static void hk_mapping_free(const struct hk_large *record)
         hk_os_purge(record->base, record->size);
 }
 
+/* Whole huge pages for a mapping that may have them: the tail is then not faulted in page by page. */
+static size_t hk_growing_size(size_t n)
+{
+    return hk_align_up(n, n >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size());
+}
+
 static void hk_mapping_advise(struct hk_large *record)
 {
     if (record->size < HK_HUGE_MIN || record->huge)
@@ -374,12 +380,14 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
 
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
-    size_t size = hk_align_up((size_t)(record->block - record->base) + n, hk_os_page_size());
+    size_t size = hk_growing_size((size_t)(record->block - record->base) + n);
+    if (size == record->size)
+        return true;
     /* A mapping that is to have huge pages must start where one can: then it moves. */
     bool misplaced = size >= HK_HUGE_MIN && ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) != 0;
     if (size > record->size && misplaced)
         return false;
-    if (size != record->size && !hk_os_resize_in_place(record->base, record->size, size))
+    if (!hk_os_resize_in_place(record->base, record->size, size))
         return size < record->size; /* it is large enough as it is */
     hk_large_recount(&hk_large.counts.mapping_bytes, record->size, size);
     record->size = size;
@@ -399,7 +407,7 @@ void *hk_large_remap(void *p, size_t n)
     struct hk_large *record = hk_record_of(p);
     if (!record->mapping || record->block != record->base)
         return NULL;
-    size_t size = hk_align_up(n, hk_os_page_size());
+    size_t size = hk_growing_size(n);
     char *to = hk_os_reserve(size, size >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size());
     if (to == NULL)
         return NULL;

@@ -12,9 +12,8 @@
 #define HK_COLOUR_STEP(size) HK_MAX(HK_CACHE_LINE, HK_LOWEST_BIT(size))
 #define HK_NCOLOURS(size, slots) (HK_MIN(HK_TAIL(size, slots), (size_t)4095) / HK_COLOUR_STEP(size) + 1)
 
-/* At most 63 blocks and 64 KiB, but at least 8 blocks up to 32 KiB, and 8 to 4 above. */
-#define HK_MAGAZINE_MAX(size)                                                                                          \
-    HK_MIN(63, HK_MAX((64 * HK_KIB) / (size), (size) <= 256 * HK_KIB ? 8 : 4))
+/* At most 63 blocks and 64 KiB, but at least 16 blocks up to 256 KiB, and 4 above (docs/decisions/001). */
+#define HK_MAGAZINE_MAX(size) HK_MIN(63, HK_MAX((64 * HK_KIB) / (size), (size) <= 257 * HK_KIB ? 16 : 4))
 
 const struct hk_class hk_classes[HK_NCLASSES] = {
 #define HK_CLASS(index, block_size, nslots)                                                                            \

@@ -37,7 +37,7 @@ SEEN_S = 60  # within this, every program of a test has started
 POLL_S = 0.02
 # All else might change what programs do (MAKEFLAGS, GIT_DIR, ...), or is unknown to hakmem, which then complains.
 KEPT_ENV = ("PATH", "LD_LIBRARY_PATH", "JAVA_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN", "HAKMEM_PROFILE")
-TAIL = 4000  # characters of a failed program's output to show
+TAIL = 8000  # characters of a failed program's output to show
 PR_SET_CHILD_SUBREAPER = 36
 
 
