@@ -20,7 +20,8 @@ namespace {
 constexpr int kThreads = 20000;
 constexpr int kAtOnce = 8;
 constexpr int kWarmUp = 1000;
-constexpr long kMayGrowKib = 1024;
+/* Random sizes touch another page now and then for a long time; a leak of one small block a thread would be more. */
+constexpr long kMayGrowKib = 4096;
 
 void take_keys(int, char **, char **)
 {
@@ -75,7 +76,9 @@ struct PerThread {
     uint64_t random;
     int rounds;
     Kind kind;
+    bool together; /* all threads of a batch are to be at work at once */
 };
+pthread_barrier_t all_at_work;
 
 pthread_key_t keys[3];
 std::atomic<int> last_rounds{0};
@@ -123,10 +126,13 @@ void *thread_body(void *argument)
     auto *self = static_cast<PerThread *>(argument);
     for (pthread_key_t key : keys)
         pthread_setspecific(key, self);
+    if (self->kind == Kind::kBusy)
+        allocate_and_free(&self->random, 64);
+    if (self->together)
+        pthread_barrier_wait(&all_at_work);
     if (self->kind != Kind::kBusy)
         return nullptr;
     thread_local_object.random = std::make_unique<uint64_t>(self->random);
-    allocate_and_free(&self->random, 64);
     /* Buffers that libc keeps for the thread and frees when all destructors have run. */
     HK_CHECK(strlen(strerror(98765)) > 0, "strerror");
     HK_CHECK(dlsym(RTLD_DEFAULT, "no_such_symbol_anywhere") == nullptr && dlerror() != nullptr, "dlerror");
@@ -142,6 +148,7 @@ int main()
     pthread_key_create(&keys[1], key_destructor_1);
     pthread_key_create(&keys[2], key_destructor_2);
 
+    pthread_barrier_init(&all_at_work, nullptr, kAtOnce);
     static PerThread threads[kAtOnce];
     pthread_t ids[kAtOnce];
     long early = 0;
@@ -150,7 +157,7 @@ int main()
             early = hk_rss_kib();
         for (int i = 0; i < kAtOnce; i++) {
             Kind kind = i == 0 ? Kind::kIdleUntilTheEnd : i == 1 ? Kind::kFirstCallIsFree : Kind::kBusy;
-            threads[i] = {static_cast<uint64_t>(done + i), 0, kind};
+            threads[i] = {static_cast<uint64_t>(done + i), 0, kind, done < kWarmUp};
             ids[i] = hk_thread(thread_body, &threads[i]);
         }
         for (pthread_t id : ids)

@@ -41,7 +41,7 @@ class Server:
 with ProgramTest("redis-server", "redis-cli") as test:
     server = Server(test, hakmem=True)
     server.ask("debug", "populate", 100000, "big", 300)
-    load = test.start(["redis-benchmark", "-s", "socket", "-q", "-n", 12000, "-r", 50000, "-d", 100, "-c", 20, "-P", 8,
+    load = test.start(["redis-benchmark", "-s", "socket", "-q", "-n", 6000, "-r", 50000, "-d", 100, "-c", 20, "-P", 8,
                        "-t", TESTS], hakmem=True)
     test.expect_loaded(["redis-benchmark"], load)
     server.ask("bgsave")
