@@ -1,10 +1,11 @@
 /*
- * The C++17 allocation functions ([new.delete]), by their mangled names, so that the library is C and needs no
- * C++ runtime to load. What only the runtime can do is looked up in the process when it is needed: calling the new_handler,
- * which std::get_new_handler returns, and throwing std::bad_alloc.
+ * The C++17 allocation functions ([new.delete]), by their mangled names, so that the library is C and needs no C++
+ * runtime to load. What only the runtime can do (find the new_handler, throw std::bad_alloc, catch what a handler
+ * throws) is looked up in the process when an allocation has failed, and only then.
  */
 #if !HK_NO_LIBC_NAMES
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 
@@ -12,16 +13,45 @@
 #include "base/text.h"
 #include "front/magazine.h"
 
-typedef void hk_new_handler(void);
+/* In a program that is linked statically these are not there, or are the program's own copy of the runtime. */
+#pragma weak dlopen
+#pragma weak dlsym
 
-/* Of the C++ runtime, if the process has one; weak, so that the library loads without. */
-__attribute__((weak)) hk_new_handler *_ZSt15get_new_handlerv(void);
-__attribute__((weak)) _Noreturn void _ZSt17__throw_bad_allocv(void);
+typedef void hk_new_handler(void);
+typedef hk_new_handler *hk_get_new_handler(void);
+typedef void hk_throw_function(void);
+typedef void *hk_new_nothrow_function(size_t n, const void *nothrow);
+typedef void *hk_new_aligned_nothrow_function(size_t n, size_t alignment, const void *nothrow);
+
+__attribute__((weak)) hk_get_new_handler _ZSt15get_new_handlerv;
+__attribute__((weak)) hk_throw_function _ZSt17__throw_bad_allocv;
+
+/* The runtime may have been loaded after us, or by a plug-in and for it alone. */
+static void *hk_runtime_symbol(const char *name)
+{
+    if (dlopen == NULL || dlsym == NULL)
+        return NULL;
+    void *runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
+    if (runtime == NULL)
+        runtime = dlopen("libc++.so.1", RTLD_LAZY | RTLD_NOLOAD);
+    return runtime != NULL ? dlsym(runtime, name) : NULL;
+}
+
+static hk_new_handler *hk_current_new_handler(void)
+{
+    hk_get_new_handler *get = _ZSt15get_new_handlerv;
+    if (get == NULL)
+        *(void **)&get = hk_runtime_symbol("_ZSt15get_new_handlerv");
+    return get != NULL ? get() : NULL;
+}
 
 _Noreturn static void hk_throw_bad_alloc(size_t n)
 {
-    if (_ZSt17__throw_bad_allocv != NULL)
-        _ZSt17__throw_bad_allocv();
+    hk_throw_function *throw = _ZSt17__throw_bad_allocv;
+    if (throw == NULL)
+        *(void **)&throw = hk_runtime_symbol("_ZSt17__throw_bad_allocv");
+    if (throw != NULL)
+        throw();
     HK_TEXT(text, 128);
     hk_text_str(&text, "hakmem: operator new: no memory for ");
     hk_text_dec(&text, n);
@@ -38,10 +68,7 @@ static void *hk_new_try(size_t n, size_t alignment)
 /* [new.delete.single]: as long as there is a new_handler it is called and the allocation tried again. */
 HK_COLD static void *hk_new_retry(size_t n, size_t alignment)
 {
-    while (_ZSt15get_new_handlerv != NULL) {
-        hk_new_handler *handler = _ZSt15get_new_handlerv();
-        if (handler == NULL)
-            break;
+    for (hk_new_handler *handler; (handler = hk_current_new_handler()) != NULL;) {
         handler();
         void *p = hk_new_try(n, alignment);
         if (p != NULL)
@@ -64,12 +91,30 @@ HK_INLINE void *hk_new(size_t n, size_t alignment)
     return HK_LIKELY(p != NULL) ? p : hk_new_or_throw(n, alignment);
 }
 
-/* nothrow forms: a handler that throws would throw through C frames, which are compiled with unwind tables; the forms are
- * noexcept, so std::terminate is called then. */
-HK_INLINE void *hk_new_nothrow(size_t n, size_t alignment)
+/* [new.delete.single]: the nothrow forms return NULL where the throwing form would throw, and a new_handler may throw. To
+ * catch takes the runtime: its own nothrow form calls our throwing one and catches. */
+HK_COLD static void *hk_new_nothrow_retry(size_t n, size_t alignment, const void *nothrow)
+{
+    if (hk_current_new_handler() == NULL)
+        return NULL;
+    void *symbol = hk_runtime_symbol(alignment <= HK_MIN_ALIGN ? "_ZnwmRKSt9nothrow_t"
+                                                               : "_ZnwmSt11align_val_tRKSt9nothrow_t");
+    if (symbol == NULL)
+        return hk_new_retry(n, alignment);
+    if (alignment <= HK_MIN_ALIGN) {
+        hk_new_nothrow_function *of_runtime;
+        *(void **)&of_runtime = symbol;
+        return of_runtime(n, nothrow);
+    }
+    hk_new_aligned_nothrow_function *of_runtime;
+    *(void **)&of_runtime = symbol;
+    return of_runtime(n, alignment, nothrow);
+}
+
+HK_INLINE void *hk_new_nothrow(size_t n, size_t alignment, const void *nothrow)
 {
     void *p = hk_new_try(n, alignment);
-    return HK_LIKELY(p != NULL) ? p : hk_new_retry(n, alignment);
+    return HK_LIKELY(p != NULL) ? p : hk_new_nothrow_retry(n, alignment, nothrow);
 }
 
 #define HK_NEW(name) HK_EXPORT void *name(size_t n); HK_EXPORT void *name(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
@@ -78,7 +123,7 @@ HK_NEW(_Znam) /* operator new[](size_t) */
 
 #define HK_NEW_NOTHROW(name)                                                                                           \
     HK_EXPORT void *name(size_t n, const void *nothrow);                                                               \
-    HK_EXPORT void *name(size_t n, const void *nothrow) { (void)nothrow; return hk_new_nothrow(n, HK_MIN_ALIGN); }
+    HK_EXPORT void *name(size_t n, const void *nothrow) { return hk_new_nothrow(n, HK_MIN_ALIGN, nothrow); }
 HK_NEW_NOTHROW(_ZnwmRKSt9nothrow_t)
 HK_NEW_NOTHROW(_ZnamRKSt9nothrow_t)
 
@@ -92,8 +137,7 @@ HK_NEW_ALIGNED(_ZnamSt11align_val_t)
     HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow);                                             \
     HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow)                                              \
     {                                                                                                                  \
-        (void)nothrow;                                                                                                 \
-        return hk_new_nothrow(n, alignment);                                                                           \
+        return hk_new_nothrow(n, alignment, nothrow);                                                                           \
     }
 HK_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t)
 HK_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t)

@@ -30,11 +30,33 @@ static void hk_thread_detach_heap(struct hk_thread *self, struct hk_fault *fault
     hk_heap_park(heap, tops, fault);
 }
 
-static void hk_thread_exit(void *self)
+static void hk_thread_exit(void *thread)
 {
+    struct hk_thread *self = thread;
     struct hk_fault fault = HK_NO_FAULT;
-    hk_thread_detach_heap(self, &fault);
+    if (self->heap != NULL)
+        hk_thread_detach_heap(self, &fault);
+    self->state = HK_THREAD_EXITED;
     hk_fault_check(&fault, "free");
+}
+
+/* Destructors run in the order of their keys, in up to four rounds. So that ours comes after the program's it gets a high
+ * key: the highest for which the C library keeps a thread's value without allocating. */
+#define HK_EXIT_KEY_NUMBER 31
+
+static uint32_t hk_exit_key_make(void)
+{
+    pthread_key_t keys[HK_EXIT_KEY_NUMBER + 1];
+    unsigned n = 0;
+    while (n <= HK_EXIT_KEY_NUMBER && pthread_key_create(&keys[n], hk_thread_exit) == 0)
+        if (keys[n++] >= HK_EXIT_KEY_NUMBER)
+            break;
+    if (n == 0)
+        return HK_EXIT_KEY_UNAVAILABLE;
+    hk_exit_key = keys[--n];
+    while (n > 0)
+        pthread_key_delete(keys[--n]);
+    return HK_EXIT_KEY_READY;
 }
 
 static bool hk_exit_key_ready(void)
@@ -43,41 +65,45 @@ static bool hk_exit_key_ready(void)
     if (HK_UNLIKELY(state == HK_EXIT_KEY_NONE) &&
         atomic_compare_exchange_strong_explicit(&hk_exit_key_state, &state, HK_EXIT_KEY_BEING_MADE,
                                                 memory_order_acquire, memory_order_acquire)) {
-        state = pthread_key_create(&hk_exit_key, hk_thread_exit) == 0 ? HK_EXIT_KEY_READY : HK_EXIT_KEY_UNAVAILABLE;
+        state = hk_exit_key_make();
         atomic_store_explicit(&hk_exit_key_state, state, memory_order_release);
     }
     return state == HK_EXIT_KEY_READY;
 }
 
-HK_COLD static struct hk_heap *hk_thread_register(struct hk_thread *self)
+/* A thread's first call. The destructor is set now and not when the thread gets a heap: that may be so late in the
+ * thread's life that no destructor runs any more, and the heap would never be parked. */
+HK_COLD static void hk_thread_begin(struct hk_thread *self)
 {
     if (!hk_exit_key_ready())
-        return NULL;
+        return; /* try again at the next call */
+    /* The state stands before the call, which may allocate. Without a destructor the thread had better be a guest. */
+    self->state = HK_THREAD_GUEST;
+    if (pthread_setspecific(hk_exit_key, self) != 0)
+        self->state = HK_THREAD_EXITED;
+}
+
+HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
+{
+    self->guest_requests = 0; /* without memory: try again after as many requests */
     struct hk_heap *heap = hk_heap_obtain(self->top, self);
-    if (heap == NULL) {
-        self->guest_requests = 0; /* no memory: try again after as many requests */
-        return NULL;
-    }
+    if (heap == NULL)
+        return;
     self->heap = heap;
     self->owner_key = hk_option(checked) ? HK_KEY_NOBODY : heap->key;
     self->state = HK_THREAD_RUNNING;
-    /* The state stands before this call: it may allocate. */
-    if (pthread_setspecific(hk_exit_key, self) != 0) {
-        struct hk_fault fault = HK_NO_FAULT;
-        hk_thread_detach_heap(self, &fault);
-        return NULL;
-    }
-    return self->heap;
 }
 
 struct hk_heap *hk_thread_heap(void)
 {
     struct hk_thread *self = &hk_self;
-    if (HK_LIKELY(self->heap != NULL) || self->state == HK_THREAD_EXITED)
-        return self->heap;
-    if (self->guest_requests++ < hk_option(guest_allocs))
-        return NULL;
-    return hk_thread_register(self);
+    if (HK_UNLIKELY(self->heap == NULL)) {
+        if (self->state == HK_THREAD_NEW)
+            hk_thread_begin(self);
+        else if (self->state == HK_THREAD_GUEST && self->guest_requests++ >= hk_option(guest_allocs))
+            hk_thread_obtain_heap(self);
+    }
+    return self->heap;
 }
 
 void hk_thread_flush(struct hk_fault *fault)

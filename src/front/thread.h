@@ -1,17 +1,18 @@
 /*
  * Threads: the thread-local state that the hot path works on, and how a thread comes by a heap and leaves it.
  *
- * NEW      a guest: no heap, no magazines; draws from the guests' heap under its lock. Where every thread starts.
+ * NEW      has not called yet.
+ * GUEST    no heap, no magazines; draws from the guests' heap under its lock. Our thread destructor will run.
  * RUNNING  has made so many requests that a heap pays; the heap's magazines are in its hands.
  * EXITED   our thread destructor has run; the heap is parked. The C library and other destructors still free (and
- *          allocate): the thread is a guest again, for good.
+ *          allocate): the thread is served like a guest, and stays that.
  */
 #ifndef HK_FRONT_THREAD_H
 #define HK_FRONT_THREAD_H
 
 #include "heap/heap.h"
 
-enum hk_thread_state { HK_THREAD_NEW, HK_THREAD_RUNNING, HK_THREAD_EXITED };
+enum hk_thread_state { HK_THREAD_NEW, HK_THREAD_GUEST, HK_THREAD_RUNNING, HK_THREAD_EXITED };
 
 /* Touched by its thread alone. A thread that has no heap has magazines that are empty and full at once, and an owner
  * key that matches no slab, so that the hot path needs no test for it. */

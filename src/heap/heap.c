@@ -81,6 +81,8 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
     hk_bin_unlink(heap, slab);
     hk_class_count_slab(heap, slab->class, -1);
+    if (heap->classes[slab->class].nslabs == 0)
+        heap->classes[slab->class].guest_allocs = 0;
     heap->counts.slabs_released++;
     hk_slab_fini(slab);
     hk_pool_release(slab, slab->slots, true);
@@ -88,7 +90,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 
 /* An empty slab is kept if it is all that a class has, so that a class that comes and goes does not open and release a
  * slab each time; but not a long run, and not by nobody. */
-#define HK_KEEP_SLOTS_MAX 4
+#define HK_KEEP_SLOTS_MAX 1
 
 /* Puts a slab where its number of free blocks belongs, after blocks came back to it; releases it if it is empty. */
 static void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
@@ -406,8 +408,12 @@ void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES
         hk_magazine_give(heap, class, tops, n, fault);
 }
 
-/* What a magazine starts with: 8 blocks, 4 of the largest classes. */
-static unsigned hk_capacity_first(unsigned class) { return hk_classes[class].magazine_max < 8 ? 4 : 8; }
+/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB. */
+static unsigned hk_capacity_first(unsigned class)
+{
+    size_t size = hk_classes[class].size;
+    return size <= 9 * HK_KIB ? 8 : size <= 18 * HK_KIB ? 4 : 2;
+}
 
 /* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
 static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
@@ -470,8 +476,8 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
     unsigned first = hk_capacity_first(class);
     unsigned wanted = capacity == 0 ? first : capacity * 2 + 1;
     wanted = wanted < max ? wanted : max;
-    /* The larger it is, the more refills it takes to show that the class deserves more. */
-    if (wanted <= capacity || (capacity != 0 && ++heap->classes[class].demand < capacity / 4))
+    /* The larger it is, the more demand it takes to show that the class deserves more. */
+    if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
         return;
     heap->classes[class].demand = 0;
     if (capacity == 0 ||
@@ -483,6 +489,8 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
 {
     struct hk_heap_class *c = &heap->classes[class];
     hk_assert(*tops[class] == NULL);
+    if (class < HK_CLASS_FIRST_MEDIUM)
+        c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
     c->last_refill = heap->tick;
     void *blocks[HK_MAGAZINE_BLOCKS_MAX];
@@ -503,22 +511,28 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     struct hk_heap_class *c = &heap->classes[class];
+    if (class >= HK_CLASS_FIRST_MEDIUM)
+        c->demand++;
     if (c->capacity == 0)
         hk_magazine_grow(heap, class, tops, fault);
     else
         hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
 }
 
-/* A class is a guest's until it has been asked for so often that a slab of its own pays. */
-#define HK_CLASS_GUEST_ALLOCS 32
+/* A class gets slabs of its own when so many of so many slow paths have asked for it. */
+#define HK_CLASS_GUEST_ALLOCS 32u
+#define HK_CLASS_GUEST_WINDOW 1024u
 
 bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
 {
     struct hk_heap_class *c = &heap->classes[class];
-    if (c->nslabs != 0 || c->guest_allocs >= HK_CLASS_GUEST_ALLOCS || class >= HK_CLASS_FIRST_MEDIUM)
+    if (c->nslabs != 0)
         return false;
-    c->guest_allocs++;
-    return true;
+    if (c->guest_allocs == 0 || heap->tick - c->guest_since > HK_CLASS_GUEST_WINDOW) {
+        c->guest_allocs = 0;
+        c->guest_since = heap->tick;
+    }
+    return c->guest_allocs++ < HK_CLASS_GUEST_ALLOCS;
 }
 
 /* ---- The list of heaps ---- */
@@ -538,9 +552,45 @@ static struct hk_heap *hk_heap_create(void)
     return heap;
 }
 
+/* Both locks are held, or the process is a fork's child. */
+static void hk_heap_set_parked(struct hk_heap *heap)
+{
+    heap->state = HK_HEAP_PARKED;
+    heap->thread = NULL;
+    heap->next_parked = hk_parked;
+    __atomic_store_n(&hk_parked, heap, __ATOMIC_RELAXED);
+}
+
+/* Parks the heap of a thread that is gone, and with it the tops of its magazines. The blocks in them are given up: they
+ * count as live for ever. */
+static void hk_heap_abandon(struct hk_heap *heap)
+{
+    for (unsigned class = 0; class < HK_NCLASSES; class++) {
+        heap->classes[class].capacity = 0;
+        heap->classes[class].held = 0;
+        heap->parked_top[class] = HK_NO_MAGAZINE;
+    }
+    heap->magazine_bytes = 0;
+    hk_heap_set_parked(heap);
+}
+
+/* A thread that made its first call when the C library had run its last destructors got a heap and never parked it. It is
+ * found when its memory serves another thread. */
+static void hk_heap_reclaim(const void *thread)
+{
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next) {
+        if (__atomic_load_n(&heap->thread, __ATOMIC_RELAXED) != thread)
+            continue;
+        hk_lock_acquire(&heap->lock);
+        hk_heap_abandon(heap);
+        hk_lock_release(&heap->lock);
+    }
+}
+
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
 {
     hk_lock_acquire(&hk_heaps_lock);
+    hk_heap_reclaim(thread);
     struct hk_heap *heap = hk_parked;
     if (heap != NULL)
         __atomic_store_n(&hk_parked, heap->next_parked, __ATOMIC_RELAXED);
@@ -557,14 +607,6 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
     return heap;
 }
 
-/* Both locks are held. */
-static void hk_heap_set_parked(struct hk_heap *heap)
-{
-    heap->state = HK_HEAP_PARKED;
-    heap->thread = NULL;
-    heap->next_parked = hk_parked;
-    __atomic_store_n(&hk_parked, heap, __ATOMIC_RELAXED);
-}
 
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
@@ -683,13 +725,7 @@ void hk_heaps_after_fork(const void *surviving_thread)
         atomic_store_explicit(&heap->pending, NULL, memory_order_relaxed);
         if (heap->state != HK_HEAP_RUNNING || heap->thread == surviving_thread)
             continue;
-        for (unsigned class = 0; class < HK_NCLASSES; class++) {
-            heap->classes[class].capacity = 0;
-            heap->classes[class].held = 0;
-            heap->parked_top[class] = HK_NO_MAGAZINE;
-        }
-        heap->magazine_bytes = 0;
-        hk_heap_set_parked(heap);
+        hk_heap_abandon(heap);
     }
     hk_pool_each_slab(hk_slab_requeue, NULL);
 }

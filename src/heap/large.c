@@ -307,9 +307,10 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *
         return NULL;
     if (!hk_large_obtain(record, n, alignment, kind, zero)) {
         /* What lies idle may be what stands in the way. */
-        bool freed = hk_large_trim() != 0;
-        freed |= hk_superslabs_unmap_free();
-        if (!freed || !hk_large_obtain(record, n, alignment, kind, zero)) {
+        hk_large_trim();
+        hk_superslabs_unmap_free();
+        /* A mapping takes less address space than a run. */
+        if (!hk_large_obtain(record, n, alignment, HK_LARGE_MAPPING, zero)) {
             hk_record_release(record);
             return NULL;
         }

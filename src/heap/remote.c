@@ -81,6 +81,11 @@ void hk_outbox_add(struct hk_heap *heap, struct hk_slab *slab, unsigned index, s
     uintptr_t name = (uintptr_t)slab / sizeof *slab * HK_SLAB_WORDS + word;
     struct hk_outbox_entry *entry = &heap->outbox[(name ^ (name >> 5)) % HK_OUTBOX_ENTRIES];
     heap->counts.remote_frees++;
+    if (slab->class >= HK_CLASS_FIRST_MEDIUM) { /* too large to be kept from its owner */
+        heap->counts.remote_words++;
+        hk_remote_free(slab, word, bit, fault);
+        return;
+    }
     if (entry->slab != slab || entry->word != word) {
         if (entry->slab != NULL)
             hk_outbox_evict(heap, entry, fault);

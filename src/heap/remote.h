@@ -26,6 +26,7 @@ void hk_remote_hand_over(struct hk_slab *slab);
 
 /* ---- The outbox of a heap; its lock is held ---- */
 
+/* Frees a block that another heap owns: by way of the outbox, where its neighbours are likely to follow, else at once. */
 void hk_outbox_add(struct hk_heap *heap, struct hk_slab *slab, unsigned index, struct hk_fault *fault);
 void hk_outbox_drain(struct hk_heap *heap, struct hk_fault *fault);
 

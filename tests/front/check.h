@@ -28,11 +28,11 @@
 #include <unistd.h>
 
 #define HK_EXIT_SKIP 77 /* what the test runner takes for "skipped" */
-/* Figures of memory mean nothing under a sanitizer, which has a memory of its own. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define HK_SANITIZED 1
+/* Figures of memory mean nothing under a sanitizer or an emulator, which have memory of their own. */
+#if defined(HK_TEST_SLOWDOWN) && HK_TEST_SLOWDOWN > 1
+#define HK_MEMORY_IS_OURS 0
 #else
-#define HK_SANITIZED 0
+#define HK_MEMORY_IS_OURS 1
 #endif
 
 #define HK_COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -81,10 +81,10 @@ hk_check_failed(const char *file, int line, const char *condition, const char *f
 }
 
 /* HK_CHECK(condition, format, ...): the program ends with status 1 and a message if the condition does not hold. */
-#define HK_CHECK(condition, ...)                                                \
-    do {                                                                        \
-        if (__builtin_expect(!(condition), 0))                                  \
-            hk_check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__);       \
+#define HK_CHECK(condition, ...)                                          \
+    do {                                                                  \
+        if (__builtin_expect(!(condition), 0))                            \
+            hk_check_failed(__FILE__, __LINE__, #condition, __VA_ARGS__); \
     } while (0)
 
 __attribute__((format(printf, 1, 2), noreturn)) static inline void hk_skip(const char *format, ...)
@@ -190,14 +190,14 @@ static inline int hk_wait(pid_t child)
     return status;
 }
 
-#define HK_WAIT_OK(child, ...)                                                                                    \
-    do {                                                                                                          \
-        int hk_status_ = hk_wait(child);                                                                          \
-        if (hk_status_ != 0) {                                                                                    \
+#define HK_WAIT_OK(child, ...)                                                                                      \
+    do {                                                                                                            \
+        int hk_status_ = hk_wait(child);                                                                            \
+        if (hk_status_ != 0) {                                                                                      \
             hk_say("child %d: %s %d\n", (int)(child), WIFSIGNALED(hk_status_) ? "killed by signal" : "exit status", \
-                   WIFSIGNALED(hk_status_) ? WTERMSIG(hk_status_) : WEXITSTATUS(hk_status_));                     \
-            hk_check_failed(__FILE__, __LINE__, "child ends with status 0", __VA_ARGS__);                         \
-        }                                                                                                         \
+                   WIFSIGNALED(hk_status_) ? WTERMSIG(hk_status_) : WEXITSTATUS(hk_status_));                       \
+            hk_check_failed(__FILE__, __LINE__, "child ends with status 0", __VA_ARGS__);                           \
+        }                                                                                                           \
     } while (0)
 
 /* ---- Random numbers (splitmix64) ---- */
@@ -228,7 +228,8 @@ static inline uint64_t hk_seed(const char *given)
 {
     if (given == NULL)
         given = getenv("HK_STRESS_SEED");
-    uint64_t seed = given != NULL ? strtoull(given, NULL, 0) : hk_mix((uint64_t)time(NULL) ^ ((uint64_t)getpid() << 32));
+    uint64_t seed =
+        given != NULL ? strtoull(given, NULL, 0) : hk_mix((uint64_t)time(NULL) ^ ((uint64_t)getpid() << 32));
     hk_say("seed 0x%llx\n", (unsigned long long)seed);
     return seed;
 }
@@ -283,11 +284,11 @@ static inline size_t hk_mismatch(const void *p, size_t size, size_t filled, uint
     return size;
 }
 
-#define HK_CHECK_CONTENT(p, size, filled, key)                                                                     \
-    do {                                                                                                           \
-        size_t hk_at_ = hk_mismatch(p, size, filled, key);                                                         \
+#define HK_CHECK_CONTENT(p, size, filled, key)                                                                         \
+    do {                                                                                                               \
+        size_t hk_at_ = hk_mismatch(p, size, filled, key);                                                             \
         HK_CHECK(hk_at_ == (size), "block %p of %zu bytes is spoilt at offset %zu", (const void *)(p), (size_t)(size), \
-                 hk_at_);                                                                                          \
+                 hk_at_);                                                                                              \
     } while (0)
 
 static inline bool hk_all_zero(const void *p, size_t size)

@@ -148,8 +148,8 @@ static void before_constructors(int argc, char **argv, char **environment)
     select_from(environment);
     at("preinit");
 }
-__attribute__((section(".preinit_array"), used)) static void (*const preinit)(int, char **, char **) =
-    before_constructors;
+__attribute__((section(".preinit_array"), used)) static void (*const preinit)(int, char **,
+                                                                              char **) = before_constructors;
 
 __attribute__((constructor(101))) static void first_constructor(void) { at("constructor"); }
 __attribute__((destructor(101))) static void last_destructor(void) { at("destructor"); }

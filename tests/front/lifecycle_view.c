@@ -3,7 +3,6 @@
 #include "front/thread.h"
 
 struct hk_heap *view_my_heap(void) { return hk_self.heap; }
-bool view_i_am_new(void) { return hk_self.state == HK_THREAD_NEW; }
 bool view_i_have_exited(void) { return hk_self.state == HK_THREAD_EXITED; }
 bool view_is_running(const struct hk_heap *heap) { return heap->state == HK_HEAP_RUNNING; }
 bool view_is_parked(const struct hk_heap *heap) { return heap->state == HK_HEAP_PARKED; }

@@ -12,7 +12,6 @@ extern "C" {
 struct hk_heap;
 
 struct hk_heap *view_my_heap(void); /* NULL: the thread is a guest */
-bool view_i_am_new(void);
 bool view_i_have_exited(void);
 bool view_is_running(const struct hk_heap *heap);
 bool view_is_parked(const struct hk_heap *heap);

@@ -379,12 +379,12 @@ static const struct {
     const char *name;
     void (*run)(void);
 } ways[] = {
-    {"untouched", untouched},       {"own_thread", own_thread},
+    {"untouched", untouched},         {"own_thread", own_thread},
     {"reverse_order", reverse_order}, {"trim_and_quiet", trim_and_quiet},
-    {"other_thread", other_thread}, {"two_others", two_others},
-    {"thread_exit", thread_exit},   {"in_late_destructor", in_late_destructor},
-    {"fork_child", fork_child},     {"by_realloc", by_realloc},
-    {"by_batch", by_batch},         {"by_free_sized", by_free_sized},
+    {"other_thread", other_thread},   {"two_others", two_others},
+    {"thread_exit", thread_exit},     {"in_late_destructor", in_late_destructor},
+    {"fork_child", fork_child},       {"by_realloc", by_realloc},
+    {"by_batch", by_batch},           {"by_free_sized", by_free_sized},
 };
 
 int main(int argc, char **argv)

@@ -29,9 +29,9 @@ enum { THREADS = 4, BLOCKS = 300 };
 /* ---- The filter ---- */
 
 static const int allowed[] = {
-    SYS_mmap, SYS_munmap, SYS_mprotect, SYS_madvise, SYS_mremap, SYS_futex, /* malloc's */
-    SYS_write, SYS_exit_group,                                              /* the test's */
-    SYS_exit, SYS_rt_sigprocmask, SYS_rseq,                                 /* libc's, when a thread ends */
+    SYS_mmap,  SYS_munmap,         SYS_mprotect, SYS_madvise, SYS_mremap, SYS_futex, /* malloc's */
+    SYS_write, SYS_exit_group,                                                       /* the test's */
+    SYS_exit,  SYS_rt_sigprocmask, SYS_rseq,                                         /* libc's, when a thread ends */
 };
 
 /* A call that is not allowed raises SIGSYS, whose handler tells which it was and ends the process. */
@@ -126,9 +126,7 @@ static void work(uint64_t *random, int steps)
             free(atomic_exchange(&mailbox[i % HK_COUNT(mailbox)], block[i]));
             block[i] = malloc(new_size);
             break;
-        default:
-            free(block[i]);
-            block[i] = malloc(new_size);
+        default: free(block[i]); block[i] = malloc(new_size);
         }
         HK_CHECK(block[i] != NULL, "%zu bytes", new_size);
         size[i] = new_size;

@@ -91,8 +91,8 @@ int main(int argc, char **argv)
     }
     long empty = run_child(argv[0], "empty"), held = run_child(argv[0], "hold");
     long bytes = (held - empty) * 1024 / THREADS;
-    hk_say("%d threads: %ld KiB without blocks, %ld KiB with %d blocks each: %ld bytes a thread\n", THREADS, empty, held,
-           HELD, bytes);
+    hk_say("%d threads: %ld KiB without blocks, %ld KiB with %d blocks each: %ld bytes a thread\n", THREADS, empty,
+           held, HELD, bytes);
     HK_CHECK(bytes <= BOUND_BYTES, "%ld bytes a thread", bytes);
     return 0;
 }

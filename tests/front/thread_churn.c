@@ -35,7 +35,7 @@ static void take_all(struct hand *hand)
     }
 }
 
-/* The same sizes for every thread: what differs between the 100th thread and the last would be the allocator's doing. */
+/* The same sizes for every thread: what differs between the 100th thread and the last is the allocator's doing. */
 static void leave_all(struct hand *hand, uint64_t seed)
 {
     uint64_t random = 1;

@@ -90,10 +90,10 @@ static void trapped(int signal_number, siginfo_t *info, void *context)
     ucontext_t *u = context;
     for (size_t i = 0; i < CALLS; i++)
         if (calls[i].number == info->si_syscall)
-            set_result(u, is_to_fail(i) ? -plan.error
-                                        : hk_untrapped_call(info->si_syscall, argument(u, 0), argument(u, 1),
-                                                            argument(u, 2), argument(u, 3), argument(u, 4),
-                                                            argument(u, 5)));
+            set_result(u, is_to_fail(i)
+                              ? -plan.error
+                              : hk_untrapped_call(info->si_syscall, argument(u, 0), argument(u, 1), argument(u, 2),
+                                                  argument(u, 3), argument(u, 4), argument(u, 5)));
 }
 
 static void install_trap(void)

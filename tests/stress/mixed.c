@@ -80,11 +80,8 @@ static void allocate(struct record *r, uint64_t *random)
         alignment = (size_t)16 << hk_random_below(random, hk_random_below(random, 50) == 0 ? 18 : 9);
         r->block = hk_names.aligned_alloc(alignment, r->size);
         break;
-    case 2:
-        r->block = hk_names.realloc(NULL, r->size);
-        break;
-    default:
-        r->block = hk_names.malloc(r->size);
+    case 2: r->block = hk_names.realloc(NULL, r->size); break;
+    default: r->block = hk_names.malloc(r->size);
     }
     check_block(r, alignment);
     fill(r, random);
@@ -110,14 +107,9 @@ static void resize(struct record *r, uint64_t *random)
     check_content(r);
     size_t old_size = r->size;
     switch (hk_random_below(random, 3)) {
-    case 0:
-        r->size += hk_random_below(random, r->size / 2 + 40);
-        break;
-    case 1:
-        r->size -= hk_random_below(random, r->size);
-        break;
-    default:
-        r->size = some_size(random);
+    case 0: r->size += hk_random_below(random, r->size / 2 + 40); break;
+    case 1: r->size -= hk_random_below(random, r->size); break;
+    default: r->size = some_size(random);
     }
     r->size += r->size == 0;
     r->block = hk_names.realloc(r->block, r->size);
@@ -170,15 +162,12 @@ static void bulk(uint64_t *random)
         for (size_t i = n; i-- > 0;)
             release(&records[i]);
         return;
-    case 2:
-        shuffle(records, n, random);
-        break;
+    case 2: shuffle(records, n, random); break;
     case 3:
         for (size_t i = 0; i < n; i++)
             swap_with_mailbox(&records[i], random);
         break;
-    default:
-        break;
+    default: break;
     }
     for (size_t i = 0; i < n; i++)
         release(&records[i]);

@@ -38,7 +38,8 @@ def strace(victim, log, options):
     command = ["strace", "-f", "-qq", "-o", log, *options]
     if library:
         command += ["-E", "LD_PRELOAD=" + library]
-    result = subprocess.run(command + [victim], env=environment, capture_output=True, text=True, timeout=60, check=False)
+    command.append(victim)
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
     with open(log, encoding="utf-8", errors="replace") as lines:
         return result, lines.read().splitlines()
 

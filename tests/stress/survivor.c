@@ -89,11 +89,8 @@ static void allocate(struct hk_survivor *s, struct record *r, size_t size)
         if (r->block != NULL)
             check_zero(r->block, size);
         break;
-    case 2:
-        r->block = aligned_alloc((size_t)4096 << hk_random_below(&s->random, 10), size);
-        break;
-    default:
-        r->block = malloc(size);
+    case 2: r->block = aligned_alloc((size_t)4096 << hk_random_below(&s->random, 10), size); break;
+    default: r->block = malloc(size);
     }
     if (r->block == NULL)
         refused(s);
