@@ -77,10 +77,10 @@ HK_COLD static void hk_thread_begin(struct hk_thread *self)
 {
     if (!hk_exit_key_ready())
         return; /* try again at the next call */
-    /* The state stands before the call, which may allocate. Without a destructor the thread had better be a guest. */
+    /* Not if the C library allocates for it: this call may come out of pthread_setspecific doing just that. */
     self->state = HK_THREAD_GUEST;
-    if (pthread_setspecific(hk_exit_key, self) != 0)
-        self->state = HK_THREAD_EXITED;
+    if (hk_exit_key <= HK_EXIT_KEY_NUMBER)
+        pthread_setspecific(hk_exit_key, self);
 }
 
 HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
@@ -92,6 +92,9 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
     self->heap = heap;
     self->owner_key = hk_option(checked) ? HK_KEY_NOBODY : heap->key;
     self->state = HK_THREAD_RUNNING;
+    /* The state stands before this call, which may allocate. Without a destructor the thread had better be a guest. */
+    if (pthread_getspecific(hk_exit_key) != self && pthread_setspecific(hk_exit_key, self) != 0)
+        hk_thread_exit(self);
 }
 
 struct hk_heap *hk_thread_heap(void)
