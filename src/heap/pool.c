@@ -236,11 +236,12 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots, bool used)
 {
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *superslab = slab->superslab;
-    uint8_t class = slab->class;
     for (unsigned i = 0; i < nslots; i++) {
         superslab->active &= ~(1u << (slab->slot + i));
-        slab[i].class = class;
-        slab[i].head = 0;
+        if (i > 0) {
+            slab[i].class = slab->class;
+            slab[i].head = 0;
+        }
         if (used)
             hk_empty_add(superslab, slab->slot + i);
     }

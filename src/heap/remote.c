@@ -40,19 +40,24 @@ static void hk_remote_help(struct hk_slab *slab, struct hk_fault *fault)
 
 void hk_remote_free(struct hk_slab *slab, unsigned word, uint64_t mask, struct hk_fault *fault)
 {
+    /* Once the bits are set the slab may be harvested, released and begun anew: what is needed of it is read before. */
+    const struct hk_class *class = hk_slab_class(slab);
+    _Atomic uint64_t *remote = &hk_slab_remote_words(slab)[word];
+    char *blocks = slab->blocks;
     uint32_t n = hk_count_bits64(mask);
     uint32_t count = atomic_fetch_add_explicit(&slab->remote_count, n, memory_order_relaxed) + n;
-    uint64_t old =
-        atomic_fetch_or_explicit(&hk_slab_remote_words(slab)[word], mask, memory_order_acq_rel);
+    uint64_t old = atomic_fetch_or_explicit(remote, mask, memory_order_acq_rel);
     if (HK_UNLIKELY((old & mask) != 0)) {
         unsigned index = word * HK_WORD_BITS + hk_lowest_bit64(old & mask);
         atomic_fetch_sub_explicit(&slab->remote_count, hk_count_bits64(old & mask), memory_order_relaxed);
-        hk_fault_note(fault, hk_fault_double_free(slab, index));
+        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
+                                               .ptr = blocks + (size_t)index * class->size,
+                                               .block_size = class->size});
     }
     if (old == 0 && atomic_fetch_or_explicit(&slab->summary, 1u << word, memory_order_seq_cst) == 0)
         hk_remote_hand_over(slab);
     /* A racy read of nfree: it decides only whether to look. */
-    if (HK_UNLIKELY(count + hk_slab_nfree(slab) >= hk_slab_class(slab)->nblocks))
+    if (HK_UNLIKELY(count + hk_slab_nfree(slab) >= class->nblocks))
         hk_remote_help(slab, fault);
 }
 

@@ -155,7 +155,7 @@ static int check_tls(struct dl_phdr_info *info, size_t size, void *found)
 int main(int argc, char **argv)
 {
     HK_CHECK(argc == 3, "usage: dlopen_host plugin.so libhakmem.so");
-    hk_watchdog(60);
+    hk_watchdog(55);
     with_threads(argv[1], 0);
     bool found = false;
     dl_iterate_phdr(check_tls, &found);

@@ -195,7 +195,7 @@ int main(int argc, char **argv)
     if (selected_time != NULL)
         return run_selected();
 
-    hk_watchdog(60);
+    hk_watchdog(55);
     /* The environment of the children: ours, plus the pair. */
     static char pair[100];
     static char *environment[1000];

@@ -41,7 +41,7 @@ static void measure(const char *how, void (*free_all)(void))
     pid_t child = fork();
     HK_CHECK(child >= 0, "fork");
     if (child == 0) {
-        hk_watchdog(60);
+        hk_watchdog(55);
         long before = hk_memory_kib("Private_Dirty:");
         free_all();
         long copied = hk_memory_kib("Private_Dirty:") - before;
@@ -54,7 +54,7 @@ static void measure(const char *how, void (*free_all)(void))
 
 int main(void)
 {
-    hk_watchdog(60);
+    hk_watchdog(55);
     blocks = hk_test_pages(MAX_BLOCKS * sizeof *blocks);
     uint64_t random = 1;
     for (size_t sum = 0; sum < total && block_count < MAX_BLOCKS;) {

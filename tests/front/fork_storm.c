@@ -230,7 +230,7 @@ int main(int argc, char **argv)
     if (argc > 1)
         forks = (unsigned)strtoul(argv[1], NULL, 0);
     seed = hk_seed(argc > 2 ? argv[2] : NULL);
-    hk_watchdog(60 + forks / 20);
+    hk_watchdog(5 + forks / 40);
     pthread_atfork(prepare_late, finish_late, finish_late);
 
     pthread_t workers[WORKERS];

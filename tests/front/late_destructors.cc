@@ -146,7 +146,7 @@ void *thread_body(void *argument)
 
 int main()
 {
-    hk_watchdog(60);
+    hk_watchdog(55);
     pthread_key_create(&keys[0], key_destructor_0);
     pthread_key_create(&keys[1], key_destructor_1);
     pthread_key_create(&keys[2], key_destructor_2);

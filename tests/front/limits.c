@@ -159,7 +159,7 @@ static size_t in_use(int resource)
 
 static int run_limited(const char *name, int resource, size_t limit)
 {
-    hk_watchdog(60);
+    hk_watchdog(55);
     struct rlimit r = {limit, limit};
     HK_CHECK(setrlimit(resource, &r) == 0, "setrlimit to %zu", limit);
     size_t used = in_use(resource);
@@ -234,7 +234,7 @@ static int run_overcommit(void)
     long mode = kernel_setting(HK_OVERCOMMIT_MEMORY, "2");
     pid_t child = fork();
     if (child == 0) {
-        hk_watchdog(60);
+        hk_watchdog(50);
         for (size_t threads = 1; threads <= THREADS; threads += THREADS - 1)
             for (size_t i = 0; i < HK_COUNT(kinds); i++)
                 hk_say("overcommit=2, %zu threads, %-7s: had %zu MiB\n", threads, kinds[i].name,
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
     int resource = strcmp(name, "as") == 0 ? RLIMIT_AS : RLIMIT_DATA;
     if (argc > 2)
         return run_limited(name, resource, strtoul(argv[2], NULL, 10));
-    hk_watchdog(90);
+    hk_watchdog(55);
     in_child(argv[0], name, resource, 64 * MIB, true);
     in_child(argv[0], name, resource, 64 * MIB, false);
     in_child(argv[0], name, resource, 150 * MIB, true);

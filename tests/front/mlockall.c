@@ -69,14 +69,14 @@ static void run(const char *what)
 
 int main(void)
 {
-    hk_watchdog(60);
+    hk_watchdog(55);
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
         hk_skip("mlockall: errno %d (it takes CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK)", errno);
     run("mlockall");
     pid_t child = fork();
     HK_CHECK(child >= 0, "fork");
     if (child == 0) {
-        hk_watchdog(60);
+        hk_watchdog(55);
         run("child of a locked process");
         _exit(0);
     }

@@ -279,7 +279,7 @@ static void fork_child(void)
     pid_t child = fork();
     HK_CHECK(child >= 0, "fork");
     if (child == 0) {
-        hk_watchdog(60);
+        hk_watchdog(55);
         memory_fd = open("/proc/self/mem", O_RDONLY); /* of the child */
         pagemap_fd = open("/proc/self/pagemap", O_RDONLY);
         free_from(0, 2);
@@ -389,7 +389,7 @@ static const struct {
 
 int main(int argc, char **argv)
 {
-    hk_watchdog(60);
+    hk_watchdog(55);
     if (argc > 1) {
         page_size = (size_t)sysconf(_SC_PAGESIZE);
         memory_fd = open("/proc/self/mem", O_RDONLY);

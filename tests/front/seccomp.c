@@ -157,7 +157,7 @@ static void *thread_body(void *argument)
 
 int main(int argc, char **argv)
 {
-    hk_watchdog(60);
+    hk_watchdog(55);
     for (int i = 0; i < THREADS; i++)
         hk_thread(thread_body, (void *)(intptr_t)(i + 1));
     wait_until(&started, THREADS);

@@ -104,7 +104,7 @@ static void by_system(void)
 int main(void)
 {
     static void (*const ways[])(void) = {by_vfork, by_failing_vfork, by_fork, by_posix_spawn, by_popen, by_system};
-    hk_watchdog(60);
+    hk_watchdog(55);
     pthread_t workers[WORKERS];
     for (int i = 0; i < WORKERS; i++)
         workers[i] = hk_thread(worker, (void *)(intptr_t)(i + 1));

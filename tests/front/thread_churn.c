@@ -146,7 +146,7 @@ int main(int argc, char **argv)
 {
     size_t threads = argc > 1 ? strtoul(argv[1], NULL, 0) : 5000;
     HK_CHECK(threads > EARLY, "usage: thread_churn [threads]");
-    hk_watchdog((unsigned)(60 + threads / 100));
+    hk_watchdog((unsigned)(5 + threads / 100));
     pthread_key_create(&key, destructor);
     one_after_another("body", threads);
     frees_in_destructor = true;

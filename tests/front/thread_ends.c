@@ -312,7 +312,7 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         return run_ending(argv[1]);
-    hk_watchdog(60);
+    hk_watchdog(55);
     end_in_all_ways();
     pending_cancellation();
     detached_threads();

@@ -176,7 +176,7 @@ int main(int argc, char **argv)
 {
     unsigned most = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 8;
     HK_CHECK(most > 0, "usage: failing_calls [most n for each plan]");
-    hk_watchdog(60 + 20 * most);
+    hk_watchdog(15 + 5 * most);
     run((struct plan){.first = 0});
     HK_CHECK(refusals == 0, "%u refusals without a failing call", refusals);
     unsigned total[CALLS + 1];

@@ -10,8 +10,7 @@ int main(int argc, char **argv)
         .seed = hk_seed(argc > 3 ? argv[3] : NULL),
     };
     HK_CHECK(stress.seconds > 0 && stress.threads > 0, "usage: %s [seconds [threads [seed]]]", argv[0]);
-    /* Time for emulators and sanitizers to finish what they began. */
-    hk_watchdog(60 + 2 * (unsigned)stress.seconds);
+    hk_watchdog(45 + 2 * (unsigned)stress.seconds);
     hk_stress_run(&stress);
     return 0;
 }
