@@ -51,19 +51,27 @@ static void hk_bin_link(struct hk_heap *heap, struct hk_slab *slab, uint8_t bin)
     *head = slab;
 }
 
-static uint8_t hk_bin_of(const struct hk_slab *slab)
+static uint8_t hk_bin_of(struct hk_slab *slab)
 {
     unsigned nblocks = hk_slab_class(slab)->nblocks;
-    return slab->nfree == 0               ? HK_BIN_FULL
-           : slab->nfree * 4u < nblocks   ? HK_BIN_QUARTER
-           : slab->nfree * 2u < nblocks   ? HK_BIN_HALF
-                                          : HK_BIN_MOST;
+    return slab->nfree == 0             ? HK_BIN_FULL
+           : hk_slab_only_fresh(slab)   ? HK_BIN_FRESH
+           : slab->nfree * 4u < nblocks ? HK_BIN_QUARTER
+           : slab->nfree * 2u < nblocks ? HK_BIN_HALF
+                                        : HK_BIN_MOST;
+}
+
+/* True if slabs in bins have blocks that were handed out before. */
+static bool hk_class_has_used_blocks(const struct hk_heap_class *class)
+{
+    return class->bins[HK_BIN_QUARTER] != NULL || class->bins[HK_BIN_HALF] != NULL ||
+           class->bins[HK_BIN_MOST] != NULL;
 }
 
 static bool hk_class_has_blocks(const struct hk_heap_class *class)
 {
-    return (class->current != NULL && class->current->nfree != 0) || class->bins[HK_BIN_QUARTER] != NULL ||
-           class->bins[HK_BIN_HALF] != NULL || class->bins[HK_BIN_MOST] != NULL;
+    return (class->current != NULL && class->current->nfree != 0) || hk_class_has_used_blocks(class) ||
+           class->bins[HK_BIN_FRESH] != NULL;
 }
 
 /* Read without the heap's lock: it decides only whether to look closer. */
@@ -130,10 +138,12 @@ static void hk_class_release_empty(struct hk_heap *heap, unsigned class_number)
         hk_slab_release(heap, class->current);
         class->current = NULL;
     }
-    for (struct hk_slab *slab = class->bins[HK_BIN_MOST], *next; slab != NULL; slab = next) {
-        next = slab->next;
-        if (hk_slab_is_empty(slab))
-            hk_slab_release(heap, slab);
+    for (unsigned bin = HK_BIN_MOST; bin < HK_NBINS; bin++) {
+        for (struct hk_slab *slab = class->bins[bin], *next; slab != NULL; slab = next) {
+            next = slab->next;
+            if (hk_slab_is_empty(slab))
+                hk_slab_release(heap, slab);
+        }
     }
 }
 
@@ -141,8 +151,11 @@ static void hk_class_release_empty(struct hk_heap *heap, unsigned class_number)
 static struct hk_slab *hk_class_next_slab(struct hk_heap *heap, unsigned class_number)
 {
     struct hk_heap_class *class = &heap->classes[class_number];
-    if (class->current != NULL)
+    if (class->current != NULL) {
         class->current->bin = HK_BIN_FULL;
+        if (class->current->nfree != 0)
+            hk_bin_link(heap, class->current, hk_bin_of(class->current));
+    }
     class->current = NULL;
     for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++) {
         struct hk_slab *slab = class->bins[bin];
@@ -313,7 +326,7 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, u
     unsigned got = 0;
     while (got < want) {
         struct hk_slab *slab = class->current;
-        if (slab == NULL || slab->nfree == 0) {
+        if (slab == NULL || slab->nfree == 0 || (hk_slab_only_fresh(slab) && hk_class_has_used_blocks(class))) {
             slab = hk_class_next_slab(heap, class_number);
             /* No new slab for what is beyond need. */
             if (slab == NULL && (got > 0 || (slab = hk_heap_open_slab(heap, class_number, fault)) == NULL))

@@ -22,8 +22,17 @@
 #define HK_MAGAZINE_BYTES (HK_MAGAZINE_WORDS * sizeof(void *))
 #define HK_MAGAZINE_BLOCKS_MAX (HK_MAGAZINE_WORDS - 1)
 
-/* Bins by the part of a slab's blocks that is free; refills take from the fullest slabs first. */
-enum hk_bin { HK_BIN_FULL, HK_BIN_QUARTER, HK_BIN_HALF, HK_BIN_MOST, HK_NBINS, HK_BIN_CURRENT = HK_NBINS };
+/* Bins by the part of a slab's blocks that is free; refills take from the fullest slabs first, and blocks that were never
+ * handed out last of all: they may have no memory yet. */
+enum hk_bin {
+    HK_BIN_FULL,
+    HK_BIN_QUARTER,
+    HK_BIN_HALF,
+    HK_BIN_MOST,
+    HK_BIN_FRESH, /* all that is free was never handed out */
+    HK_NBINS,
+    HK_BIN_CURRENT = HK_NBINS
+};
 
 enum hk_heap_state { HK_HEAP_RUNNING, HK_HEAP_PARKED, HK_HEAP_GUESTS, HK_HEAP_ORPHANS };
 

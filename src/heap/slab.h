@@ -5,7 +5,7 @@
  * Invariants, while the slab's heap lock is held:
  *   nfree is the number of bits set in the free bitmap, and bit w of nonempty says whether word w of it is non-zero;
  *   a block is live (or in some thread's magazine or outbox) when its bit is clear in free and in remote;
- *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero.
+ *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero and may not exist yet.
  *
  * Remote frees (remote.c) work on line two without the lock. The summary word is the token of a queued slab: bit w is
  * set after word w of the remote bitmap has become non-zero; who turns summary from zero to non-zero holds the token, and
@@ -93,6 +93,13 @@ HK_INLINE struct hk_heap *hk_slab_owner(const struct hk_slab *slab)
 HK_INLINE void *hk_slab_block(const struct hk_slab *slab, unsigned index)
 {
     return slab->blocks + (size_t)index * hk_slab_class(slab)->size;
+}
+
+/* True if no free block was ever handed out; nfree > 0. */
+HK_INLINE bool hk_slab_only_fresh(struct hk_slab *slab)
+{
+    unsigned w = hk_lowest_bit32(slab->nonempty);
+    return w * HK_WORD_BITS + hk_lowest_bit64(hk_slab_free_words(slab)[w]) >= slab->fresh_from;
 }
 
 HK_INLINE struct hk_fault hk_fault_double_free(const struct hk_slab *slab, unsigned index)

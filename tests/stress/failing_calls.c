@@ -8,6 +8,8 @@
  * of the five, and for all of them together; as if memory were short, or as if a sandbox forbade the call.
  * Single-threaded; strace_faults.py does the same to threads, and to the start of the process.
  * Usage: failing_calls [most n for each plan]
+ *        failing_calls CALL ERRNO FIRST STEP   one plan, in this process (for a debugger: handle SIGSYS nostop noprint);
+ *                                              CALL as in calls[] below, or any other word for all
  */
 #include "../front/check.h"
 #include "survivor.h"
@@ -128,38 +130,39 @@ static void install_trap(void)
 
 static unsigned runs, refusals;
 
+/* Returns how many requests were refused while calls failed. */
+static unsigned run_here(struct plan with)
+{
+    hk_watchdog(20);
+    plan = with;
+    install_trap();
+    struct hk_survivor survivor = {.random = 1};
+    armed = true;
+    hk_survive(&survivor, STEPS);
+    armed = false;
+    hk_survivor_recover(1);
+    struct hk_survivor afterwards = {.random = 2};
+    hk_survive(&afterwards, STEPS / 4);
+    HK_CHECK(afterwards.refused == 0, "%u refusals after the calls had succeeded again", afterwards.refused);
+    return survivor.refused;
+}
+
 /* One run in a child. Its counts are in `seen` afterwards. */
 static void run(struct plan with)
 {
-    static unsigned *refused;
-    if (seen == NULL) {
-        seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        HK_CHECK(seen != MAP_FAILED, "mmap for the test itself");
-        refused = seen + ALL + 1;
-    }
-    memset(seen, 0, 4096);
+    unsigned *refused = seen + ALL + 1;
+    memset(seen, 0, (ALL + 2) * sizeof *seen);
     pid_t child = fork();
     HK_CHECK(child >= 0, "fork");
     if (child == 0) {
-        hk_watchdog(20);
-        plan = with;
-        install_trap();
-        struct hk_survivor survivor = {.random = 1};
-        armed = true;
-        hk_survive(&survivor, STEPS);
-        armed = false;
-        *refused = survivor.refused;
-        hk_survivor_recover(1);
-        survivor = (struct hk_survivor){.random = 2};
-        hk_survive(&survivor, STEPS / 4);
-        HK_CHECK(survivor.refused == 0, "%u refusals after the calls had succeeded again", survivor.refused);
+        *refused = run_here(with);
         _exit(0);
     }
     int status = hk_wait(child);
     if (WIFEXITED(status) && WEXITSTATUS(status) == HK_EXIT_SKIP)
         _exit(HK_EXIT_SKIP);
-    HK_CHECK(status == 0, "wait status 0x%x: %s fails with errno %d from call %u on, step %u", status,
-             with.call == ALL ? "every call" : calls[with.call].name, with.error, with.first, with.step);
+    HK_CHECK(status == 0, "wait status 0x%x: failing_calls %s %d %u %u", status,
+             with.call == ALL ? "all" : calls[with.call].name, with.error, with.first, with.step);
     runs++;
     refusals += *refused;
 }
@@ -174,6 +177,18 @@ static void run_all(size_t call, int error, unsigned step, unsigned total, unsig
 
 int main(int argc, char **argv)
 {
+    seen = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    HK_CHECK(seen != MAP_FAILED, "mmap for the test itself");
+    if (argc == 5) {
+        struct plan one = {.call = 0,
+                           .error = atoi(argv[2]),
+                           .first = (unsigned)strtoul(argv[3], NULL, 0),
+                           .step = (unsigned)strtoul(argv[4], NULL, 0)};
+        while (one.call < ALL && strcmp(calls[one.call].name, argv[1]) != 0)
+            one.call++;
+        hk_say("%u requests refused\n", run_here(one));
+        return 0;
+    }
     unsigned most = argc > 1 ? (unsigned)strtoul(argv[1], NULL, 0) : 8;
     HK_CHECK(most > 0, "usage: failing_calls [most n for each plan]");
     hk_watchdog(15 + 5 * most);

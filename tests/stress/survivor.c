@@ -124,6 +124,28 @@ static void grow(struct hk_survivor *s)
     release(&r);
 }
 
+/* Small and large blocks at once of which the small ones are aligned so coarsely that they may get mappings, too, when
+ * nothing else is to be had: then they lie close to each other. */
+static void neighbours(struct hk_survivor *s)
+{
+    enum { PAIRS = 12 };
+    struct record records[2 * PAIRS] = {{0}};
+    for (size_t i = 0; i < 2 * PAIRS; i++) {
+        struct record *r = &records[i];
+        r->size = i % 2 == 0 ? hk_random_size(&s->random, 16) : (1 << 20) + hk_random_size(&s->random, 20);
+        errno = 0;
+        r->block = i % 2 == 0 ? aligned_alloc(2 << 20, r->size) : malloc(r->size);
+        if (r->block == NULL)
+            refused(s);
+        else
+            fill(r, &s->random);
+    }
+    for (size_t i = 0; i < 2 * PAIRS; i += 2)
+        release(&records[i]);
+    for (size_t i = 1; i < 2 * PAIRS; i += 2)
+        release(&records[i]);
+}
+
 /* Many small blocks at once, which need new slabs. */
 static void burst(struct hk_survivor *s)
 {
@@ -169,6 +191,8 @@ void hk_survive(struct hk_survivor *s, unsigned steps)
             burst(s);
         if (step % 128 == 75)
             malloc_trim(0);
+        if (step % 128 == 100)
+            neighbours(s);
         if (step % 256 == 111)
             grow(s);
     }
