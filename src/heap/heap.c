@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/options.h"
+#include "base/os.h"
 #include "heap/meta.h"
 #include "heap/remote.h"
 
@@ -93,7 +94,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
         heap->classes[slab->class].guest_allocs = 0;
     heap->counts.slabs_released++;
     hk_slab_fini(slab);
-    hk_pool_release(slab, slab->slots, true);
+    hk_pool_release(slab, slab->slots);
 }
 
 /* An empty slab is kept if it is all that a class has, so that a class that comes and goes does not open and release a
@@ -269,7 +270,7 @@ static struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struc
     return slab;
 }
 
-static struct hk_slots hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
+static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
 {
     if (hk_classes[class].slots != 1)
         return hk_pool_acquire_run(class);
@@ -277,13 +278,11 @@ static struct hk_slots hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
-    heap->counts.warm_prefills++;
-    unsigned want = heap->warm_want == 0 ? 1 : heap->warm_want;
-    heap->warm_want = (uint8_t)(want * 2 <= HK_WARM_SLOTS ? want * 2 : HK_WARM_SLOTS);
-    struct hk_slots acquired[HK_WARM_SLOTS];
-    unsigned got = hk_pool_acquire_slots(class, acquired, want);
+    struct hk_slab *acquired[HK_WARM_SLOTS];
+    unsigned got = hk_pool_acquire_slots(class, acquired, HK_WARM_SLOTS);
     if (got == 0)
-        return (struct hk_slots){.slab = NULL};
+        return NULL;
+    heap->counts.warm_prefills += got > 1;
     /* What was acquired first is used first: stage one came before stage two. */
     while (got > 1)
         heap->warm[heap->nwarm++] = acquired[--got];
@@ -292,22 +291,19 @@ static struct hk_slots hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
 
 static void hk_heap_release_warm(struct hk_heap *heap)
 {
-    while (heap->nwarm > 0) {
-        struct hk_slots *slots = &heap->warm[--heap->nwarm];
-        hk_pool_release(slots->slab, 1, !slots->fresh);
-    }
+    while (heap->nwarm > 0)
+        hk_pool_release(heap->warm[--heap->nwarm], 1);
 }
 
 static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
 {
     struct hk_slab *slab = hk_heap_adopt(heap, class, fault);
     if (slab == NULL) {
-        struct hk_slots slots = hk_heap_acquire_slots(heap, class);
-        if (slots.slab == NULL)
+        slab = hk_heap_acquire_slots(heap, class);
+        if (slab == NULL)
             return NULL;
-        slab = slots.slab;
         slab->bin = HK_BIN_FULL;
-        hk_slab_init(slab, class, heap, slots.fresh);
+        hk_slab_init(slab, class, heap);
         heap->counts.slabs_opened++;
     }
     hk_class_count_slab(heap, class, 1);
@@ -395,6 +391,20 @@ void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct 
 /* Classes that have not been refilled for so many slow paths may lose capacity to those that are. */
 #define HK_VICTIM_AGE 256u
 #define HK_VICTIM_LOOKS 8u
+
+/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that they
+ * take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains nothing. */
+#define HK_BUSY_REFILLS 128u
+
+static bool hk_heap_is_busy(struct hk_heap *heap)
+{
+    uint64_t now = hk_os_now_ms();
+    if (heap->busy_since != now) {
+        heap->busy_since = now;
+        heap->busy_count = 0;
+    }
+    return ++heap->busy_count >= HK_BUSY_REFILLS;
+}
 
 static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n,
                              struct hk_fault *fault)
@@ -491,6 +501,8 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
     wanted = wanted < max ? wanted : max;
     /* The larger it is, the more demand it takes to show that the class deserves more. */
     if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
+        return;
+    if (!hk_heap_is_busy(heap) && capacity != 0)
         return;
     heap->classes[class].demand = 0;
     if (capacity == 0 ||

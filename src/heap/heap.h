@@ -71,9 +71,10 @@ struct hk_heap {
     hk_key key;            /* id << 8; constant */
     uint8_t state;         /* enum hk_heap_state; changes under hk_heaps_lock and the heap's */
     uint8_t nwarm;         /* slots in the warm pool */
-    uint8_t warm_want;     /* slots to take at the next prefill; follows the misses */
     uint32_t tick;         /* slow paths */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
+    uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */
+    uint32_t busy_count;
     uint32_t victim;       /* class at which the search for capacity to take stands */
     struct hk_heap *next;  /* all heaps; constant once linked */
     struct hk_heap *next_parked; /* by hk_heaps_lock */
@@ -83,7 +84,7 @@ struct hk_heap {
     HK_CACHE_ALIGNED struct hk_slab *_Atomic pending;
 
     HK_CACHE_ALIGNED struct hk_outbox_entry outbox[HK_OUTBOX_ENTRIES];
-    struct hk_slots warm[HK_WARM_SLOTS];
+    struct hk_slab *warm[HK_WARM_SLOTS];
     struct hk_heap_counts counts;
     struct hk_heap_class classes[HK_NCLASSES];
     void **parked_top[HK_NCLASSES]; /* while PARKED: the tops of the magazines */

@@ -115,7 +115,7 @@ static void hk_superslab_rebin(struct hk_superslab *superslab)
 
 /* ---- Acquiring ---- */
 
-static struct hk_superslab *hk_superslab_carve(unsigned class)
+static struct hk_superslab *hk_superslab_carve(void)
 {
     struct hk_superslab *superslab = hk_superslabs_acquire(1, HK_SUPERSLAB_CARVED);
     if (superslab == NULL)
@@ -126,6 +126,7 @@ static struct hk_superslab *hk_superslab_carve(unsigned class)
             hk_superslabs_release(superslab, 1, !superslab->zero);
             return NULL;
         }
+        superslab->was_large = true; /* if it has memory, it was a large block's */
         for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
             superslab->table->slabs[i].slot = (uint8_t)i;
             superslab->table->slabs[i].superslab = superslab;
@@ -133,33 +134,37 @@ static struct hk_superslab *hk_superslab_carve(unsigned class)
     }
     superslab->active = superslab->empty = superslab->purging = 0;
     superslab->bin = 0;
-    if (superslab->zero) {
+    if (superslab->zero)
         hk_pool_counts.stage3_mapped++;
-    } else {
+    else
         hk_pool_counts.stage3_cached++;
-        for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
-            superslab->table->slabs[i].class = (uint8_t)class;
+    for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
+        struct hk_slab *slab = &superslab->table->slabs[i];
+        if (superslab->zero)
+            slab->touched = 0;
+        else if (superslab->was_large)
+            slab->touched = HK_SLOT_SIZE;
+        if (slab->touched != 0)
             hk_empty_add(superslab, i);
-        }
     }
+    superslab->was_large = false;
     return superslab;
 }
 
 /* Makes the slots of mask ACTIVE. */
-static struct hk_slots hk_slots_take(struct hk_superslab *superslab, unsigned first, unsigned n)
+static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned first, unsigned n)
 {
     uint32_t mask = hk_low_mask32(n) << first;
     hk_assert((hk_free_slots(superslab) & mask) == mask);
-    struct hk_slots slots = {.slab = &superslab->table->slabs[first], .fresh = (superslab->empty & mask) == 0};
     for (uint32_t empty = superslab->empty & mask; empty != 0; empty &= empty - 1)
         hk_empty_remove(superslab, hk_lowest_bit32(empty));
     superslab->active |= mask;
     hk_pool_counts.slots_active += n;
     hk_superslab_rebin(superslab);
-    return slots;
+    return &superslab->table->slabs[first];
 }
 
-static struct hk_slots hk_acquire_slot(unsigned class)
+static struct hk_slab *hk_acquire_slot(unsigned class)
 {
     struct hk_slab *slab = hk_empty_find(class);
     if (slab != NULL) {
@@ -174,20 +179,23 @@ static struct hk_slots hk_acquire_slot(unsigned class)
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[hk_lowest_bit32(hk_pool.bins_nonempty)];
     } else {
-        superslab = hk_superslab_carve(class);
+        superslab = hk_superslab_carve();
         if (superslab == NULL)
-            return (struct hk_slots){.slab = NULL};
+            return NULL;
     }
     return hk_slots_take(superslab, hk_lowest_bit32(hk_free_slots(superslab)), 1);
 }
 
-unsigned hk_pool_acquire_slots(unsigned class, struct hk_slots *out, unsigned want)
+unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want)
 {
-    hk_lock_acquire(&hk_pool_lock);
+    if (hk_lock_try(&hk_pool_lock))
+        want = 1;
+    else
+        hk_lock_acquire(&hk_pool_lock);
     unsigned got = 0;
     for (; got < want; got++) {
         out[got] = hk_acquire_slot(class);
-        if (out[got].slab == NULL)
+        if (out[got] == NULL)
             break;
     }
     hk_lock_release(&hk_pool_lock);
@@ -197,7 +205,7 @@ unsigned hk_pool_acquire_slots(unsigned class, struct hk_slots *out, unsigned wa
 /* How many superslabs of each bin are looked at for a run of slots that all have memory. */
 #define HK_RUN_LOOKS 4
 
-static struct hk_slots hk_acquire_run(unsigned class, unsigned n)
+static struct hk_slab *hk_acquire_run(unsigned n)
 {
     uint32_t bins = hk_pool.bins_nonempty & ~hk_low_mask32(n);
     for (uint32_t rest = hk_pool_counts.slots_empty >= n ? bins : 0; rest != 0; rest &= rest - 1) {
@@ -215,24 +223,24 @@ static struct hk_slots hk_acquire_run(unsigned class, unsigned n)
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[hk_lowest_bit32(bins)];
     } else {
-        superslab = hk_superslab_carve(class);
+        superslab = hk_superslab_carve();
         if (superslab == NULL)
-            return (struct hk_slots){.slab = NULL};
+            return NULL;
     }
     return hk_slots_take(superslab, hk_lowest_bit32(hk_runs32(hk_free_slots(superslab), n)), n);
 }
 
-struct hk_slots hk_pool_acquire_run(unsigned class)
+struct hk_slab *hk_pool_acquire_run(unsigned class)
 {
     hk_lock_acquire(&hk_pool_lock);
-    struct hk_slots slots = hk_acquire_run(class, hk_classes[class].slots);
+    struct hk_slab *slab = hk_acquire_run(hk_classes[class].slots);
     hk_lock_release(&hk_pool_lock);
-    return slots;
+    return slab;
 }
 
 /* ---- Giving back ---- */
 
-void hk_pool_release(struct hk_slab *slab, unsigned nslots, bool used)
+void hk_pool_release(struct hk_slab *slab, unsigned nslots)
 {
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *superslab = slab->superslab;
@@ -242,7 +250,7 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots, bool used)
             slab[i].class = slab->class;
             slab[i].head = 0;
         }
-        if (used)
+        if (slab[i].touched != 0)
             hk_empty_add(superslab, slab->slot + i);
     }
     hk_pool_counts.slots_active -= nslots;
@@ -275,6 +283,8 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab)
     superslab->purging &= ~purging;
     for (uint32_t rest = purging & ~purged; rest != 0; rest &= rest - 1)
         hk_empty_add(superslab, hk_lowest_bit32(rest));
+    for (uint32_t rest = purged; rest != 0; rest &= rest - 1)
+        superslab->table->slabs[hk_lowest_bit32(rest)].touched = 0;
     hk_pool_counts.slots_purged += hk_count_bits32(purged);
     hk_superslab_rebin(superslab);
     return hk_count_bits32(purged) * HK_SLOT_SIZE;

@@ -1,7 +1,7 @@
 /*
  * The shared pool: the slots of carved superslabs, shared by all heaps and all classes.
  *
- * A slot is UNUSED (zero, no memory), ACTIVE (part of a slab, or in a heap's warm pool), EMPTY (was used, its memory is
+ * A slot is UNUSED (untouched: zero, no memory), ACTIVE (part of a slab, or in a heap's warm pool), EMPTY (was used, its memory is
  * still there, its class remembered) or PURGING. Acquiring a slot goes through three stages: an EMPTY one, of the
  * same class first; an UNUSED one in the fullest superslab that has one; a superslab from the LRU cache or the OS.
  * A superslab none of whose slots is ACTIVE any more goes back (superslab.h).
@@ -11,18 +11,13 @@
 
 #include "heap/superslab.h"
 
-/* A run of ACTIVE slots that nobody has made into a slab yet. */
-struct hk_slots {
-    struct hk_slab *slab; /* the descriptor of the first slot; NULL: none to be had */
-    bool fresh;           /* their memory is zero and was never handed out */
-};
-
-/* Acquires up to want single slots (class is a preference only); returns how many. Takes the pool's lock. */
-unsigned hk_pool_acquire_slots(unsigned class, struct hk_slots *out, unsigned want);
-/* Acquires the run of slots that a slab of the class needs. Takes the pool's lock. */
-struct hk_slots hk_pool_acquire_run(unsigned class);
-/* Gives back the slots of a slab after hk_slab_fini, or warm slots. used: they may have memory. Takes the lock. */
-void hk_pool_release(struct hk_slab *slab, unsigned nslots, bool used);
+/* Acquires a slot, or up to want if other threads want the pool's lock at the same time (class is a preference only).
+ * Returns how many. Takes the pool's lock. */
+unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want);
+/* Acquires the run of slots that a slab of the class needs; its first one, or NULL. Takes the pool's lock. */
+struct hk_slab *hk_pool_acquire_run(unsigned class);
+/* Gives back the slots of a slab after hk_slab_fini, or warm slots. Takes the lock. */
+void hk_pool_release(struct hk_slab *slab, unsigned nslots);
 /* Gives the memory of all EMPTY slots back. Returns bytes. Takes the pool's lock, and drops it for madvise. */
 size_t hk_pool_purge(void);
 

@@ -53,10 +53,29 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner)
     hk_slab_write_keys(slab, owner->key | slab->class);
 }
 
-void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner, bool fresh)
+/* The end of what may have been written to in a run of slots, in bytes from its start. */
+static size_t hk_slots_touched(const struct hk_slab *slab, unsigned nslots)
+{
+    for (unsigned i = nslots; i-- > 0;)
+        if (slab[i].touched != 0)
+            return i * HK_SLOT_SIZE + slab[i].touched;
+    return 0;
+}
+
+static void hk_slots_set_touched(struct hk_slab *slab, unsigned nslots, size_t touched)
+{
+    for (unsigned i = 0; i < nslots; i++) {
+        size_t of_slot = touched < HK_SLOT_SIZE ? touched : HK_SLOT_SIZE;
+        slab[i].touched = (uint32_t)of_slot;
+        touched -= of_slot;
+    }
+}
+
+void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner)
 {
     const struct hk_class *class = &hk_classes[class_number];
-    slab->blocks = hk_slab_first_slot(slab) + (size_t)(slab->slot % class->ncolours) * class->colour_step;
+    size_t start = (size_t)(slab->slot % class->ncolours) * class->colour_step;
+    slab->blocks = hk_slab_first_slot(slab) + start;
     slab->generation++;
     slab->class = (uint8_t)class_number;
     slab->slots = class->slots;
@@ -64,7 +83,9 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
         slab[i].head = (uint8_t)i;
     slab->next = slab->prev = NULL;
     hk_slab_set_nfree(slab, class->nblocks);
-    slab->fresh_from = fresh ? 0 : class->nblocks;
+    size_t touched = hk_slots_touched(slab, class->slots);
+    size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
+    slab->fresh_from = (uint16_t)(fresh_from < class->nblocks ? fresh_from : class->nblocks);
     uint64_t *free = hk_slab_free_words(slab);
     _Atomic uint64_t *remote = hk_slab_remote_words(slab);
     unsigned words = hk_slab_nwords(slab);
@@ -80,6 +101,10 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
 void hk_slab_fini(struct hk_slab *slab)
 {
     hk_assert(hk_slab_is_empty(slab));
+    size_t start = (size_t)(slab->blocks - hk_slab_first_slot(slab));
+    size_t touched = slab->fresh_from == 0 ? 0 : start + (size_t)slab->fresh_from * hk_slab_class(slab)->size;
+    size_t before = hk_slots_touched(slab, slab->slots);
+    hk_slots_set_touched(slab, slab->slots, touched > before ? touched : before);
     hk_slab_write_keys(slab, ((hk_key)slab->class << HK_KEY_SHIFT) | HK_KEY_GONE);
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }

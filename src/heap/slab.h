@@ -29,6 +29,7 @@ struct hk_slab {
     uint16_t nfree; /* others may look at it, and decide by it only whether to look closer */
     uint16_t fresh_from;
     uint8_t bin; /* enum hk_bin, in heap.h */
+    uint32_t touched; /* while no slab is here: bytes of the slot, from its start, that may have been written to */
     struct hk_superslab *superslab; /* constant */
     uint64_t free_word;             /* the free bitmap, where one word holds it */
 
@@ -124,9 +125,9 @@ struct hk_slab *hk_slab_of(const void *p);
 bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault);
 
 /* Starts the life of a slab of a class in the ACTIVE slots that begin at slab, on behalf of owner: all blocks free,
- * keys written. fresh says that the slots' memory is zero. The caller holds the owner's heap lock. */
-void hk_slab_init(struct hk_slab *slab, unsigned class, struct hk_heap *owner, bool fresh);
-/* Ends it: no block is live. Keys become GONE, the owner NULL. */
+ * keys written. What earlier slabs have not touched of the slots is fresh. The caller holds the owner's heap lock. */
+void hk_slab_init(struct hk_slab *slab, unsigned class, struct hk_heap *owner);
+/* Ends it: no block is live. Keys become GONE, the owner NULL; the slots know what was touched of them. */
 void hk_slab_fini(struct hk_slab *slab);
 /* Writes the owner into the slab and into the keys of its slots. */
 void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);

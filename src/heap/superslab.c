@@ -261,6 +261,7 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
         if (superslab->resident)
             hk_lru_remove(superslab);
         superslab->resident = false;
+        superslab->was_large |= state == HK_SUPERSLAB_LARGE;
         hk_set_state(superslab, state);
     }
 }

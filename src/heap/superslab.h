@@ -35,6 +35,7 @@ struct hk_superslab {
     bool committed;        /* readable and writable */
     bool resident;         /* FREE: may have memory */
     bool zero;             /* FREE or just acquired: reads as zeros */
+    bool was_large;        /* a large block was here since it was last carved */
 };
 
 extern struct hk_lock hk_pool_lock;

@@ -96,8 +96,8 @@ void key_destructor(void *value, pthread_key_t key)
     }
     if (self->kind == Kind::kFirstCallIsFree)
         free(nullptr);
-    /* What calls for the first time now is a guest for its first 32 calls; its heap, if it got one, would be parked by nobody
-     * (docs/threads.md). */
+    /* What calls for the first time now is a guest for its first 32 calls; its heap, if it got one, would be parked by
+     * nobody (docs/threads.md). */
     allocate_and_free(&self->random, self->kind == Kind::kBusy ? 20 : 3);
     if (self->rounds < PTHREAD_DESTRUCTOR_ITERATIONS) {
         pthread_setspecific(key, value);

@@ -19,9 +19,11 @@ size_t natural_alignment(const hk_class &c)
 
 TEST(SizeClasses, GrowWithinTheirKind)
 {
-    for (unsigned i = 1; i < HK_NCLASSES; i++)
-        if (i != kFirstAligned)
+    for (unsigned i = 1; i < HK_NCLASSES; i++) {
+        if (i != kFirstAligned) {
             EXPECT_GT(hk_classes[i].size, hk_classes[i - 1].size) << "class " << i;
+        }
+    }
     EXPECT_EQ(hk_classes[0].size, static_cast<uint32_t>(HK_MIN_ALIGN));
     EXPECT_EQ(hk_classes[kFirstMedium - 1].size, HK_SMALL_MAX);
     EXPECT_EQ(hk_classes[kFirstAligned - 1].size, HK_MEDIUM_MAX);
