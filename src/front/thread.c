@@ -1,5 +1,6 @@
 #include "front/thread.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -33,6 +34,10 @@ static void hk_thread_detach_heap(struct hk_thread *self, struct hk_fault *fault
 static void hk_thread_exit(void *thread)
 {
     struct hk_thread *self = thread;
+    /* Other destructors free too, and may ask for another round to do so: the heap is parked in the last. */
+    if (self->heap != NULL && ++self->exit_rounds < PTHREAD_DESTRUCTOR_ITERATIONS &&
+        pthread_setspecific(hk_exit_key, self) == 0)
+        return;
     struct hk_fault fault = HK_NO_FAULT;
     if (self->heap != NULL)
         hk_thread_detach_heap(self, &fault);
@@ -93,8 +98,18 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
     self->owner_key = hk_option(checked) ? HK_KEY_NOBODY : heap->key;
     self->state = HK_THREAD_RUNNING;
     /* The state stands before this call, which may allocate. Without a destructor the thread had better be a guest. */
-    if (pthread_getspecific(hk_exit_key) != self && pthread_setspecific(hk_exit_key, self) != 0)
+    if (pthread_getspecific(hk_exit_key) != self && pthread_setspecific(hk_exit_key, self) != 0) {
+        self->exit_rounds = PTHREAD_DESTRUCTOR_ITERATIONS;
         hk_thread_exit(self);
+    }
+}
+
+/* A heap that its thread has left costs nothing more, and what its predecessor left is then local to a new thread at once;
+ * if only it is sure to be parked again. A new one must pay. */
+static bool hk_thread_deserves_heap(struct hk_thread *self)
+{
+    return self->guest_requests++ >= hk_option(guest_allocs) ||
+           (hk_heap_is_parked_one() && hk_exit_key <= HK_EXIT_KEY_NUMBER);
 }
 
 struct hk_heap *hk_thread_heap(void)
@@ -103,7 +118,7 @@ struct hk_heap *hk_thread_heap(void)
     if (HK_UNLIKELY(self->heap == NULL)) {
         if (self->state == HK_THREAD_NEW)
             hk_thread_begin(self);
-        else if (self->state == HK_THREAD_GUEST && self->guest_requests++ >= hk_option(guest_allocs))
+        if (self->state == HK_THREAD_GUEST && hk_thread_deserves_heap(self))
             hk_thread_obtain_heap(self);
     }
     return self->heap;

@@ -20,6 +20,7 @@ struct hk_thread {
     void **top[HK_NCLASSES]; /* of each magazine: the block that malloc hands out next */
     hk_key owner_key;        /* the heap's key, or NOBODY if each free is to be checked */
     uint8_t state;
+    uint8_t exit_rounds; /* how often our destructor has run */
     uint32_t guest_requests;
     struct hk_heap *heap; /* NULL unless RUNNING */
 };

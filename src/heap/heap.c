@@ -612,6 +612,8 @@ static void hk_heap_reclaim(const void *thread)
     }
 }
 
+bool hk_heap_is_parked_one(void) { return __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL; }
+
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
 {
     hk_lock_acquire(&hk_heaps_lock);

@@ -108,6 +108,8 @@ extern struct hk_heap *_Atomic hk_heaps;
 /* A heap for a new thread: the one parked last, else a new one; state RUNNING, its tops in tops[]. NULL without memory.
  * Takes the lists' lock and the heap's. */
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread);
+/* True if a heap waits for a thread; may be outdated. */
+bool hk_heap_is_parked_one(void);
 /* The thread is gone: keeps slabs and magazines for the next one. Takes both locks. */
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Flushes the magazines of every parked heap and makes orphans of its slabs. No lock held. */

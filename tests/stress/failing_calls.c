@@ -8,7 +8,7 @@
  * of the five, and for all of them together; as if memory were short, or as if a sandbox forbade the call.
  * Single-threaded; strace_faults.py does the same to threads, and to the start of the process.
  * Usage: failing_calls [most n for each plan]
- *        failing_calls CALL ERRNO FIRST STEP   one plan, in this process (for a debugger: handle SIGSYS nostop noprint);
+ *        failing_calls CALL ERRNO FIRST STEP   one plan, in this process, for a debugger (handle SIGSYS nostop);
  *                                              CALL as in calls[] below, or any other word for all
  */
 #include "../front/check.h"
