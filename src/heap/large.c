@@ -228,12 +228,19 @@ static void hk_large_pay(size_t bytes)
     hk_superslabs_give_up((bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE);
 }
 
+/* Never less than a slot: so no two mappings start in the same slot, whose key they would share. */
+static size_t hk_mapping_size(size_t n)
+{
+    size_t size = hk_align_up(n, hk_os_page_size());
+    return size < HK_SLOT_SIZE ? HK_SLOT_SIZE : size;
+}
+
 static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment, bool *zero)
 {
     size_t page = hk_os_page_size();
     if (alignment < page)
         alignment = page;
-    size_t size = hk_align_up(n, page);
+    size_t size = hk_mapping_size(n);
     if (size >= HK_HUGE_MIN && alignment < HK_HUGE_PAGE)
         alignment = HK_HUGE_PAGE;
     bool cached = hk_cache_take(record, size, alignment);
@@ -280,7 +287,7 @@ static void hk_mapping_free(const struct hk_large *record)
 /* Whole huge pages for a mapping that may have them: the tail is then not faulted in page by page. */
 static size_t hk_growing_size(size_t n)
 {
-    return hk_align_up(n, n >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size());
+    return n >= HK_HUGE_MIN ? hk_align_up(n, HK_HUGE_PAGE) : hk_mapping_size(n);
 }
 
 static void hk_mapping_advise(struct hk_large *record)

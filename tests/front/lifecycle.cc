@@ -69,13 +69,34 @@ TEST(FirstCallOfAThread, MayBeAnyFunction)
 
 /* ---- Guests and heaps ---- */
 
+/* In a thread for which no parked heap is left: each thread that finds one keeps it while the next one tries. */
+void in_thread_without_parked_heaps(const std::function<void()> &body)
+{
+    in_thread([&] {
+        EXPECT_EQ(view_my_heap(), nullptr);
+        hak_free(hak_malloc(100));
+        if (view_my_heap() != nullptr)
+            in_thread_without_parked_heaps(body);
+        else
+            body();
+    });
+}
+
 TEST(Thread, IsAGuestUntilAHeapPays)
 {
-    in_thread([] {
-        EXPECT_EQ(view_my_heap(), nullptr);
+    in_thread_without_parked_heaps([] {
         hak_free(hak_malloc(100));
         EXPECT_EQ(view_my_heap(), nullptr);
         become_running();
+        EXPECT_TRUE(view_is_running(view_my_heap()));
+    });
+}
+
+TEST(Thread, TakesAParkedHeapAtItsFirstCall)
+{
+    in_thread(become_running);
+    in_thread([] {
+        hak_free(hak_malloc(100));
         EXPECT_TRUE(view_is_running(view_my_heap()));
     });
 }
@@ -124,12 +145,11 @@ TEST(Thread, ThatIsReplacedAThousandTimesNeedsNoMoreHeaps)
 pthread_key_t late_key;
 std::atomic<int> late_destructors_run{0};
 
-/* Sets its key again once, and so runs after the destructors of all keys have run. */
+/* Sets its key, which is above the allocator's, again and again, and so runs when all other destructors have run. */
 void late_destructor(void *value)
 {
-    static thread_local bool again;
-    if (!again) {
-        again = true;
+    static thread_local int rounds;
+    if (++rounds < PTHREAD_DESTRUCTOR_ITERATIONS) {
         pthread_setspecific(late_key, value);
         return;
     }
@@ -152,7 +172,9 @@ void late_destructor(void *value)
 TEST(Thread, IsAGuestAgainAfterItsDestructor)
 {
     constexpr int kThreads = 800 / HK_TEST_SLOWDOWN;
-    ASSERT_EQ(pthread_key_create(&late_key, late_destructor), 0);
+    do
+        ASSERT_EQ(pthread_key_create(&late_key, late_destructor), 0);
+    while (late_key < 32);
     size_t early = 0;
     for (int i = 0; i < kThreads; i++) {
         if (i == 10)

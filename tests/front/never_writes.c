@@ -165,15 +165,15 @@ static void trim_and_quiet(void)
 }
 
 /* Threads are made before anything is freed, since libc allocates for a new thread. */
-struct helper {
+struct freer {
     pthread_t id;
     sem_t go, done, end;
     size_t first, step;
 };
 
-static void *helper_body(void *argument)
+static void *freer_body(void *argument)
 {
-    struct helper *h = argument;
+    struct freer *h = argument;
     sem_wait(&h->go);
     free_from(h->first, h->step);
     sem_post(&h->done);
@@ -181,20 +181,20 @@ static void *helper_body(void *argument)
     return NULL;
 }
 
-static void helper_start(struct helper *h, size_t first, size_t step)
+static void freer_start(struct freer *h, size_t first, size_t step)
 {
     h->first = first;
     h->step = step;
     sem_init(&h->go, 0, 0);
     sem_init(&h->done, 0, 0);
     sem_init(&h->end, 0, 0);
-    h->id = hk_thread(helper_body, h);
+    h->id = hk_thread(freer_body, h);
 }
 
 static void other_thread(void)
 {
-    struct helper h;
-    helper_start(&h, 0, 2);
+    struct freer h;
+    freer_start(&h, 0, 2);
     allocate_all();
     sem_post(&h.go);
     sem_wait(&h.done);
@@ -208,9 +208,9 @@ static void other_thread(void)
 
 static void two_others(void)
 {
-    struct helper h[2];
-    helper_start(&h[0], 0, 2);
-    helper_start(&h[1], 1, 2);
+    struct freer h[2];
+    freer_start(&h[0], 0, 2);
+    freer_start(&h[1], 1, 2);
     allocate_all();
     for (int i = 0; i < 2; i++)
         sem_post(&h[i].go);
@@ -229,7 +229,7 @@ static void two_others(void)
 
 static void *allocating_body(void *argument)
 {
-    struct helper *h = argument;
+    struct freer *h = argument;
     allocate_all();
     free_from(h->first, h->step); /* in the thread's caches when it ends */
     return NULL;
@@ -237,7 +237,7 @@ static void *allocating_body(void *argument)
 
 static void thread_exit(void)
 {
-    struct helper h = {.first = 0, .step = 3};
+    struct freer h = {.first = 0, .step = 3};
     hk_join(hk_thread(allocating_body, &h));
     verify("thread that owned them has ended");
     free_from(1, 3);

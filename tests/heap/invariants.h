@@ -1,0 +1,232 @@
+/*
+ * Walks every structure of src/heap and compares what each says of the others. For a process at rest: no other thread
+ * is inside the allocator. What is private to a file is seen from its neighbours: the free runs and the LRU cache from
+ * the superslabs, the pool's bins from the slots.
+ */
+#ifndef HK_TESTS_HEAP_INVARIANTS_H
+#define HK_TESTS_HEAP_INVARIANTS_H
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <vector>
+
+#include "c_begin.h"
+#include "heap/heap.h"
+#include "heap/large.h"
+#include "heap/meta.h"
+#include "heap/remote.h"
+#include "c_end.h"
+
+inline std::vector<hk_superslab *> all_superslabs()
+{
+    std::vector<hk_superslab *> found;
+    auto visit = [](hk_window *window, void *context) {
+        for (hk_superslab *superslab : window->superslabs)
+            if (superslab != nullptr)
+                static_cast<std::vector<hk_superslab *> *>(context)->push_back(superslab);
+    };
+    hk_window_each(visit, &found);
+    std::sort(found.begin(), found.end(), [](auto a, auto b) { return a->base < b->base; });
+    return found;
+}
+
+inline std::vector<hk_slab *> all_slabs()
+{
+    std::vector<hk_slab *> found;
+    auto visit = [](hk_slab *slab, void *context) { static_cast<std::vector<hk_slab *> *>(context)->push_back(slab); };
+    hk_lock_acquire(&hk_pool_lock);
+    hk_pool_each_slab(visit, &found);
+    hk_lock_release(&hk_pool_lock);
+    return found;
+}
+
+inline std::vector<struct hk_heap *> all_heaps()
+{
+    std::vector<struct hk_heap *> found;
+    for (struct hk_heap *heap = hk_heaps; heap != nullptr; heap = heap->next)
+        found.push_back(heap);
+    return found;
+}
+
+/* Free runs are as long as can be, and know their length and memory; the counts are right; the LRU cache is a list of
+ * all that is resident, by age. */
+inline void check_superslabs()
+{
+    size_t count[4] = {}, resident = 0, cached = 0;
+    hk_superslab *newest = nullptr;
+    for (hk_superslab *superslab : all_superslabs()) {
+        SCOPED_TRACE(testing::Message() << "superslab " << static_cast<void *>(superslab->base));
+        ASSERT_EQ(hk_superslab_of(superslab->base), superslab);
+        ASSERT_LE(superslab->state, HK_SUPERSLAB_PURGING);
+        count[superslab->state]++;
+        EXPECT_TRUE(superslab->committed || superslab->state == HK_SUPERSLAB_FREE) << "in use without access";
+        if (superslab->state != HK_SUPERSLAB_FREE) {
+            EXPECT_FALSE(superslab->resident) << "in use and in the cache";
+            continue;
+        }
+        if (superslab->resident) {
+            EXPECT_FALSE(superslab->zero);
+            resident++;
+            if (superslab->newer == nullptr) {
+                EXPECT_EQ(newest, nullptr);
+                newest = superslab;
+            }
+        }
+        hk_superslab *before = hk_superslab_of(superslab->base - HK_SUPERSLAB_SIZE);
+        if (before != nullptr && before->state == HK_SUPERSLAB_FREE)
+            continue; /* not the first of its run */
+        uint32_t length = 0, with_memory = 0;
+        hk_superslab *last = superslab;
+        for (hk_superslab *s = superslab; s != nullptr && s->state == HK_SUPERSLAB_FREE; s = hk_superslab_next(s, 1)) {
+            length++;
+            with_memory += s->resident;
+            last = s;
+        }
+        EXPECT_EQ(superslab->run, length);
+        EXPECT_EQ(last->run, length);
+        EXPECT_EQ(superslab->run_resident, with_memory);
+    }
+    EXPECT_EQ(count[HK_SUPERSLAB_CARVED], hk_superslab_counts.carved);
+    EXPECT_EQ(count[HK_SUPERSLAB_LARGE], hk_superslab_counts.large);
+    EXPECT_EQ(count[HK_SUPERSLAB_FREE] + count[HK_SUPERSLAB_PURGING], hk_superslab_counts.free);
+    EXPECT_EQ(count[0] + count[1] + count[2] + count[3], hk_superslab_counts.reserved);
+    EXPECT_EQ(resident, hk_superslab_counts.cached);
+    for (hk_superslab *s = newest; s != nullptr; s = s->older) {
+        cached++;
+        if (s->older != nullptr) {
+            EXPECT_EQ(s->older->newer, s);
+            EXPECT_LE(s->older->freed_at_ms, s->freed_at_ms);
+        }
+        ASSERT_LE(cached, resident) << "the cache's list does not end";
+    }
+    EXPECT_EQ(cached, resident);
+}
+
+inline unsigned longest_run(uint32_t bits)
+{
+    unsigned best = 0, run = 0;
+    for (unsigned i = 0; i < 32; i++) {
+        run = ((bits >> i) & 1) != 0 ? run + 1 : 0;
+        best = std::max(best, run);
+    }
+    return best;
+}
+
+/* Each slot is in one state; each superslab in the bin of its longest run of free slots; keys say what the slots are. */
+inline void check_pool()
+{
+    size_t active = 0, empty = 0;
+    for (hk_superslab *superslab : all_superslabs()) {
+        if (superslab->state != HK_SUPERSLAB_CARVED)
+            continue;
+        SCOPED_TRACE(testing::Message() << "superslab " << static_cast<void *>(superslab->base));
+        EXPECT_EQ(superslab->active & superslab->empty, 0u);
+        EXPECT_EQ(superslab->active & superslab->purging, 0u);
+        EXPECT_EQ(superslab->empty & superslab->purging, 0u);
+        EXPECT_NE(superslab->active | superslab->purging, 0u) << "a superslab without slots in use is not given back";
+        EXPECT_EQ(superslab->bin, longest_run(~(superslab->active | superslab->purging)));
+        active += hk_count_bits32(superslab->active);
+        empty += hk_count_bits32(superslab->empty);
+        for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
+            hk_slab *slab = &superslab->table->slabs[i];
+            ASSERT_EQ(slab->superslab, superslab);
+            ASSERT_EQ(slab->slot, i);
+            if (((superslab->active >> i) & 1) == 0) {
+                EXPECT_EQ(hk_slab_owner(slab), nullptr) << "slot " << i << " is free and has an owner";
+                ASSERT_LT(slab->class_, HK_NCLASSES);
+                EXPECT_EQ(((superslab->empty | superslab->purging) >> i) & 1, slab->touched != 0) << "slot " << i;
+            }
+        }
+    }
+    EXPECT_EQ(active, hk_pool_counts.slots_active);
+    EXPECT_EQ(empty, hk_pool_counts.slots_empty);
+}
+
+inline unsigned expected_bin(hk_slab *slab)
+{
+    unsigned nblocks = hk_slab_class(slab)->nblocks;
+    return slab->nfree == 0             ? HK_BIN_FULL
+           : hk_slab_only_fresh(slab)   ? HK_BIN_FRESH
+           : slab->nfree * 4u < nblocks ? HK_BIN_QUARTER
+           : slab->nfree * 2u < nblocks ? HK_BIN_HALF
+                                        : HK_BIN_MOST;
+}
+
+/* A slab's own invariants, its keys, and that all its slots lead to it. */
+inline void check_slab(hk_slab *slab)
+{
+    hk_slab_check(slab);
+    struct hk_heap *owner = hk_slab_owner(slab);
+    ASSERT_NE(owner, nullptr);
+    const hk_class *c = hk_slab_class(slab);
+    EXPECT_EQ(slab->slots, c->slots);
+    EXPECT_LE(slab->fresh_from, c->nblocks);
+    char *first = slab->superslab->base + slab->slot * HK_SLOT_SIZE;
+    for (unsigned i = 0; i < slab->slots; i++) {
+        EXPECT_EQ(hk_key_of(first + i * HK_SLOT_SIZE), owner->key | slab->class_) << "key of slot " << i;
+        EXPECT_EQ(hk_slab_of(first + i * HK_SLOT_SIZE), slab) << "slot " << i;
+        EXPECT_NE(slab->superslab->active & (1u << (slab->slot + i)), 0u) << "slot " << i << " is not ACTIVE";
+    }
+    /* A block is not free twice; what is in the remote bitmap is flagged in a summary that is queued. */
+    for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
+        uint64_t remote = hk_slab_remote_words(slab)[w];
+        EXPECT_EQ(hk_slab_free_words(slab)[w] & remote, 0u) << "word " << w;
+        if (remote != 0) {
+            EXPECT_NE(slab->summary & (1u << w), 0u) << "word " << w << " is not flagged";
+        }
+    }
+}
+
+/* Every slab is where its owner finds it, by its number of free blocks; the counts of slabs are right. */
+inline void check_heaps()
+{
+    std::map<struct hk_heap *, std::map<unsigned, uint32_t>> nslabs;
+    std::set<hk_slab *> queued;
+    for (struct hk_heap *heap : all_heaps())
+        for (hk_slab *slab = heap->pending; slab != nullptr; slab = slab->pending_next) {
+            EXPECT_NE(slab->summary, 0u) << "queued without a token";
+            ASSERT_TRUE(queued.insert(slab).second) << "queued twice";
+        }
+    for (hk_slab *slab : all_slabs()) {
+        check_slab(slab);
+        nslabs[hk_slab_owner(slab)][slab->class_]++;
+        EXPECT_EQ(slab->summary != 0, queued.count(slab) == 1) << "a token without a queue";
+        if (slab->bin != HK_BIN_CURRENT) {
+            EXPECT_EQ(slab->bin, expected_bin(slab));
+        }
+    }
+    for (struct hk_heap *heap : all_heaps()) {
+        hk_heap_check(heap);
+        for (unsigned i = 0; i < HK_NCLASSES; i++) {
+            SCOPED_TRACE(testing::Message() << "heap " << (heap->key >> HK_KEY_SHIFT) << ", class " << i);
+            hk_heap_class &c = heap->classes[i];
+            EXPECT_EQ(c.nslabs, nslabs[heap][i]);
+            size_t with_blocks = 0, found = 0;
+            for (hk_slab *slab : all_slabs())
+                with_blocks += hk_slab_owner(slab) == heap && slab->class_ == i && slab->bin != HK_BIN_FULL;
+            if (c.current != nullptr) {
+                EXPECT_EQ(c.current->bin, HK_BIN_CURRENT);
+                EXPECT_EQ(hk_slab_owner(c.current), heap);
+                found++;
+            }
+            for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)
+                for (hk_slab *slab = c.bins[bin], *before = nullptr; slab != nullptr; before = slab, slab = slab->next) {
+                    EXPECT_EQ(slab->prev, before);
+                    found++;
+                }
+            EXPECT_EQ(found, with_blocks) << "slabs in bins, and slabs that say so";
+        }
+    }
+}
+
+inline void check_everything()
+{
+    check_superslabs();
+    check_pool();
+    check_heaps();
+}
+
+#endif
