@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "base/options.h"
+#include "base/os.h"
 #include "front/fork.h"
 #include "observe/report.h"
 
@@ -13,6 +14,8 @@ void hk_start(void)
         return;
     started = true;
     hk_options_init(environ);
+    if (hk_option(stats))
+        hk_os_keep_stderr();
     hk_fork_init();
 }
 

@@ -216,10 +216,22 @@ uint64_t hk_os_now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
+static int hk_stderr = 2; /* constant after start */
+
+/* Descriptors from here on are rarely a program's own. */
+#define HK_KEPT_DESCRIPTOR 100
+
+void hk_os_keep_stderr(void)
+{
+    long kept = hk_syscall(SYS_fcntl, 2, F_DUPFD_CLOEXEC, HK_KEPT_DESCRIPTOR, 0, 0, 0);
+    if (!hk_syscall_failed(kept))
+        hk_stderr = (int)kept;
+}
+
 void hk_os_write_stderr(const char *text, size_t length)
 {
     while (length > 0) {
-        long n = hk_syscall(SYS_write, 2, (long)text, (long)length, 0, 0, 0);
+        long n = hk_syscall(SYS_write, hk_stderr, (long)text, (long)length, 0, 0, 0);
         if (n == -4 /* EINTR */)
             continue;
         if (n <= 0)

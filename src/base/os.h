@@ -38,6 +38,8 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 
 /* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */
 uint64_t hk_os_now_ms(void);
+/* Keeps standard error as it is now for hk_os_write_stderr, for programs that close it before they end. */
+void hk_os_keep_stderr(void);
 /* Writes all of a text to standard error. */
 void hk_os_write_stderr(const char *text, size_t length);
 _Noreturn void hk_os_abort(void);
