@@ -124,6 +124,16 @@ class TestHeap
         return fault;
     }
 
+    /* Takes all blocks of a new slab. */
+    std::vector<void *> take_slab(unsigned size_class)
+    {
+        std::vector<void *> blocks = take(size_class, hk_classes[size_class].nblocks);
+        EXPECT_EQ(blocks.size(), hk_classes[size_class].nblocks);
+        EXPECT_EQ(hk_slab_of(blocks.front()), hk_slab_of(blocks.back()));
+        EXPECT_EQ(hk_slab_of(blocks.front())->nfree, 0);
+        return blocks;
+    }
+
     /* What malloc and free do with a magazine that is empty and full. */
     void *refill(unsigned size_class)
     {
@@ -170,6 +180,15 @@ class TestHeap
     void **tops_[HK_NCLASSES];
 };
 
+inline bool is_free(void *p)
+{
+    hk_fault fault{};
+    unsigned index;
+    hk_slab *slab = hk_slab_of(p);
+    EXPECT_TRUE(hk_slab_index(slab, p, &index, &fault));
+    return hk_slab_is_free(slab, index);
+}
+
 inline hk_fault free_remotely(void *p)
 {
     hk_fault fault{};
@@ -192,11 +211,24 @@ inline void trim_all()
     hk_large_trim();
 }
 
+/* Every test frees all that it took. */
 class HeapTest : public testing::Test
 {
   protected:
-    void SetUp() override { check_everything(); }
-    void TearDown() override { check_everything(); }
+    void SetUp() override { clean(); }
+    void TearDown() override
+    {
+        check_everything();
+        clean();
+    }
+
+  private:
+    static void clean()
+    {
+        trim_all();
+        check_everything();
+        EXPECT_TRUE(all_slabs().empty()) << "blocks were left by a test";
+    }
 };
 
 #endif

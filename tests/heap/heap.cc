@@ -1,0 +1,519 @@
+/*
+ * Heaps: which block a refill takes, what a flush gives back and refuses, how magazines grow, who gets whose slabs.
+ * From one thread, which works several heaps in turn.
+ */
+#include "test_heap.h"
+
+#include <chrono>
+#include <memory>
+
+namespace
+{
+
+constexpr unsigned k64 = 3, k1024 = 31; /* classes of one slot: 1,024 blocks of 64 bytes; 64 of 1 KiB */
+constexpr unsigned kRun = 51;           /* a class of three slots */
+
+class Heap : public HeapTest
+{
+};
+
+/* ---- Refill and flush ---- */
+
+TEST_F(Heap, HandsOutLowestAddressesFirst)
+{
+    TestHeap heap;
+    std::vector<void *> blocks;
+    for (int i = 0; i < 100; i++)
+        blocks.push_back(heap.alloc(k64));
+    for (size_t i = 1; i < blocks.size(); i++)
+        EXPECT_EQ(static_cast<char *>(blocks[i]), static_cast<char *>(blocks[i - 1]) + 64);
+    EXPECT_EQ(heap.give(blocks).kind, HK_FAULT_NONE);
+    heap.flush(k64);
+}
+
+TEST_F(Heap, RefillsFromTheFullestSlabFirst)
+{
+    TestHeap heap;
+    std::vector<void *> emptier = heap.take_slab(k1024), fuller = heap.take_slab(k1024), current = heap.take_slab(k1024);
+    heap.give({emptier.begin() + 10, emptier.begin() + 50});
+    heap.give({fuller.begin() + 20, fuller.begin() + 25});
+    EXPECT_EQ(hk_slab_of(emptier[0])->bin, HK_BIN_MOST);
+    EXPECT_EQ(hk_slab_of(fuller[0])->bin, HK_BIN_QUARTER);
+    for (size_t i = 20; i < 25; i++)
+        EXPECT_EQ(heap.take_one(k1024), fuller[i]);
+    for (size_t i = 10; i < 50; i++)
+        EXPECT_EQ(heap.take_one(k1024), emptier[i]);
+    for (auto *blocks : {&emptier, &fuller, &current})
+        heap.give(*blocks);
+}
+
+TEST_F(Heap, HandsOutUsedBlocksBeforeThoseThatWereNeverUsed)
+{
+    TestHeap heap;
+    std::vector<void *> used = heap.take_slab(k1024), begun = heap.take(k1024, 10);
+    ASSERT_NE(hk_slab_of(begun[0]), hk_slab_of(used[0]));
+    heap.give({used.begin() + 3, used.begin() + 7});
+    for (size_t i = 3; i < 7; i++)
+        EXPECT_EQ(heap.take_one(k1024), used[i]);
+    void *fresh = heap.take_one(k1024);
+    EXPECT_EQ(fresh, static_cast<char *>(begun[9]) + 1024);
+    check_everything();
+    heap.give(used);
+    heap.give(begun);
+    heap.give({fresh});
+}
+
+TEST_F(Heap, KnowsWhichBlocksWereNeverHandedOut)
+{
+    TestHeap heap;
+    bool fresh = false;
+    void *first = heap.take_one(k64, &fresh), *second = heap.take_one(k64, &fresh);
+    EXPECT_TRUE(fresh);
+    heap.give({first});
+    EXPECT_EQ(heap.take_one(k64, &fresh), first);
+    EXPECT_FALSE(fresh) << "it was handed out before";
+    heap.give({first, second});
+}
+
+TEST_F(Heap, MakesRoomByGivingBackTheOlderHalf)
+{
+    TestHeap heap;
+    std::vector<void *> blocks = heap.take(k64, 200);
+    size_t freed = 0;
+    heap.free(k64, blocks[freed++]);
+    unsigned capacity = heap->classes[k64].capacity;
+    ASSERT_GT(capacity, 0u);
+    while (heap.in_magazine(k64) < capacity)
+        heap.free(k64, blocks[freed++]);
+    EXPECT_TRUE(hk_magazine_is_full(heap.tops()[k64]));
+    heap.free(k64, blocks[freed++]);
+    unsigned half = (capacity + 1) / 2;
+    EXPECT_EQ(heap.in_magazine(k64), capacity - half + 1);
+    for (size_t i = 0; i < freed; i++)
+        EXPECT_EQ(is_free(blocks[i]), i < half) << i;
+    EXPECT_EQ(heap.pop(k64), blocks[freed - 1]) << "the last freed is the first handed out";
+    heap.free(k64, blocks[freed - 1]);
+    heap.flush(k64);
+    EXPECT_EQ(heap.in_magazine(k64), 0u);
+    EXPECT_EQ(heap.pop(k64), nullptr);
+    heap.give({blocks.begin() + static_cast<ptrdiff_t>(freed), blocks.end()});
+}
+
+TEST_F(Heap, FlushSendsWhatIsNoLongerItsOwnToItsOwner)
+{
+    TestHeap heap, owner;
+    std::vector<void *> blocks = owner.take(k64, 2);
+    void *p = blocks[0], *mine = heap.take_one(k64);
+    heap.free(k64, mine);
+    heap.free(k64, p); /* as after another thread adopted the slab while the heap was parked */
+    EXPECT_EQ(heap.flush(k64).kind, HK_FAULT_NONE);
+    EXPECT_EQ(owner->pending, hk_slab_of(p));
+    EXPECT_EQ(owner.collect().kind, HK_FAULT_NONE);
+    EXPECT_TRUE(is_free(p));
+    owner.give({blocks[1]});
+}
+
+/* ---- Faults ---- */
+
+TEST_F(Heap, RefusesWhatIsNoBlock)
+{
+    TestHeap heap;
+    std::vector<void *> blocks = heap.take(k64, 5);
+    auto *p = static_cast<char *>(blocks[2]);
+    int local;
+    const struct {
+        void *p;
+        hk_fault_kind kind;
+    } wrong[] = {
+        {p + 1, HK_FAULT_INSIDE},
+        {p + 16, HK_FAULT_INSIDE},
+        {&local, HK_FAULT_FOREIGN},
+        {reinterpret_cast<void *>(UINTPTR_MAX), HK_FAULT_FOREIGN},
+        {reinterpret_cast<void *>(16), HK_FAULT_FOREIGN},
+        {reinterpret_cast<char *>(reinterpret_cast<uintptr_t>(p) | 1ull << 60), HK_FAULT_FOREIGN},
+    };
+    for (const auto &w : wrong) {
+        /* Good blocks before and after it are taken back all the same. */
+        hk_fault fault = heap.give({blocks[0], w.p, blocks[1]});
+        EXPECT_EQ(fault.kind, w.kind) << w.p;
+        EXPECT_EQ(fault.ptr, w.p);
+        EXPECT_TRUE(is_free(blocks[0]));
+        EXPECT_TRUE(is_free(blocks[1]));
+        ASSERT_EQ(heap.take(k64, 2), (std::vector<void *>{blocks[0], blocks[1]}));
+    }
+    hk_fault fault = heap.give({p + 16});
+    EXPECT_EQ(fault.block, p);
+    EXPECT_EQ(fault.block_size, 64u);
+    EXPECT_EQ(heap.give({p, p}).kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_EQ(heap.give({p}).kind, HK_FAULT_DOUBLE_FREE);
+    heap.give({blocks[0], blocks[1], blocks[3], blocks[4]});
+}
+
+TEST_F(Heap, NoticesLateWhatAFlushFinds)
+{
+    TestHeap heap;
+    void *p = heap.take_one(k64), *q = heap.take_one(k64);
+    heap.give({p});
+    heap.free(k64, q);
+    heap.free(k64, p);
+    hk_fault fault = heap.flush(k64);
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_TRUE(fault.late);
+    EXPECT_EQ(fault.ptr, p);
+    EXPECT_EQ(fault.block_size, 64u);
+    EXPECT_TRUE(is_free(q));
+}
+
+TEST_F(Heap, KnowsAnAddressWhoseSlabIsGone)
+{
+    TestHeap heap;
+    void *p = heap.take_one(kRun);
+    heap.give({p}); /* the slab of a run is not kept */
+    ASSERT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_GONE));
+    hk_fault fault = heap.give({p});
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_EQ(fault.block_size, hk_classes[kRun].size);
+}
+
+/* ---- Slabs that become empty ---- */
+
+TEST_F(Heap, KeepsTheLastSlabOfAClassOnly)
+{
+    TestHeap heap;
+    std::vector<void *> first = heap.take_slab(k1024), second = heap.take_slab(k1024);
+    hk_slab *kept = hk_slab_of(second[0]);
+    heap.give(first);
+    EXPECT_EQ(heap->classes[k1024].nslabs, 2u) << "all that the class has free is in it";
+    heap.give(second);
+    EXPECT_EQ(heap->classes[k1024].nslabs, 1u);
+    hk_slab *left = heap->classes[k1024].current != nullptr ? heap->classes[k1024].current
+                                                            : heap->classes[k1024].bins[HK_BIN_MOST];
+    EXPECT_TRUE(left == kept || left == hk_slab_of(first[0]));
+    void *again = heap.take_one(k1024);
+    EXPECT_EQ(heap->classes[k1024].nslabs, 1u);
+    heap.give({again});
+    void *run = heap.take_one(kRun);
+    heap.give({run});
+    EXPECT_EQ(heap->classes[kRun].nslabs, 0u) << "a run of slots is not kept";
+}
+
+/* ---- Magazines' capacities ---- */
+
+/* Empties and fills the magazine of a class as fast as can be, until its capacity does not grow any more. */
+void demand(TestHeap &heap, unsigned size_class, std::chrono::milliseconds time)
+{
+    std::vector<void *> blocks;
+    for (auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
+        for (int round = 0; round < 20; round++) {
+            for (unsigned i = 0; i < 3 * HK_MAGAZINE_BLOCKS_MAX; i++)
+                blocks.push_back(heap.alloc(size_class));
+            for (void *p : blocks)
+                heap.free(size_class, p);
+            blocks.clear();
+        }
+    }
+}
+
+TEST_F(Heap, MagazinesStartSmallAndGrowWithDemand)
+{
+    TestHeap heap;
+    void *p = heap.alloc(k64);
+    unsigned first = heap->classes[k64].capacity;
+    EXPECT_GE(first, 2u);
+    EXPECT_LT(first, hk_classes[k64].magazine_max);
+    heap.free(k64, p);
+    for (int i = 0; i < 50 && heap->classes[k64].capacity < hk_classes[k64].magazine_max; i++)
+        demand(heap, k64, std::chrono::milliseconds(20));
+    EXPECT_EQ(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
+    heap.flush(k64);
+}
+
+TEST_F(Heap, MagazinesStayWithinTheirBounds)
+{
+    WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "64K");
+    TestHeap heap;
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned size_class : {1u, k64, 7u, 15u, 23u, k1024, 39u, 47u, 50u, kRun, 58u}) {
+            demand(heap, size_class, std::chrono::milliseconds(10));
+            EXPECT_LE(heap->magazine_bytes, size_t{64} << 10);
+            for (unsigned i = 0; i < HK_NCLASSES; i++)
+                EXPECT_LE(heap->classes[i].capacity, 20u) << "class " << i;
+        }
+    }
+    for (unsigned i = 0; i < HK_NCLASSES; i++)
+        heap.flush(i);
+}
+
+/* ---- Guests ---- */
+
+TEST_F(Heap, IsAGuestForAClassUntilThatIsBusy)
+{
+    TestHeap heap;
+    HeldLock held(&heap->lock);
+    unsigned allowed = 0;
+    while (allowed < 1000 && hk_heap_is_guest_for(heap.get(), k64))
+        allowed++;
+    EXPECT_GT(allowed, 0u);
+    EXPECT_LT(allowed, 1000u);
+    EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k1024)) << "another class";
+    heap->tick += 1000000;
+    EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k64)) << "what was long ago does not count";
+    heap->classes[k64].guest_allocs = 0;
+}
+
+TEST_F(Heap, AClassTakesItsSlabFromTheGuestsWithIt)
+{
+    hk_fault fault{};
+    void *guest;
+    {
+        HeldLock held(&hk_guests.lock);
+        ASSERT_EQ(hk_heap_take(&hk_guests, k64, &guest, 1, nullptr, &fault), 1u);
+    }
+    TestHeap heap;
+    void *p = heap.take_one(k64);
+    EXPECT_EQ(hk_slab_of(p), hk_slab_of(guest));
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(guest)), heap.get());
+    EXPECT_EQ(hk_guests.classes[k64].nslabs, 0u);
+    heap.give({p, guest});
+}
+
+/* ---- Parked heaps ---- */
+
+TEST_F(Heap, TheHeapParkedLastGoesToTheNextThread)
+{
+    TestHeap first, second;
+    void *p = second.take_one(k64);
+    second.free(k64, p);
+    first.park();
+    struct hk_heap *parked = second.park();
+    EXPECT_EQ(parked->state, HK_HEAP_PARKED);
+    EXPECT_TRUE(hk_heap_is_parked_one());
+    TestHeap next;
+    EXPECT_EQ(next.get(), parked);
+    EXPECT_EQ(next->state, HK_HEAP_RUNNING);
+    EXPECT_EQ(next.pop(k64), p) << "with its magazines";
+    next.give({p});
+}
+
+TEST_F(Heap, AParkedHeapsSlabIsAdoptedAfterItsMagazineIsFlushed)
+{
+    TestHeap heap, other;
+    std::vector<void *> blocks = other.take(k64, 100);
+    for (size_t i = 0; i < 5; i++)
+        other.free(k64, blocks[i]);
+    struct hk_heap *parked = other.park();
+    uint64_t adopted = heap->counts.slabs_adopted;
+    std::vector<void *> taken = heap.take(k64, 10);
+    hk_slab *slab = hk_slab_of(blocks[0]);
+    EXPECT_EQ(hk_slab_owner(slab), heap.get());
+    EXPECT_EQ(hk_key_of(blocks[50]), heap->key | k64);
+    EXPECT_EQ(heap->counts.slabs_adopted, adopted + 1);
+    EXPECT_EQ(parked->classes[k64].nslabs, 0u);
+    EXPECT_EQ(*parked->parked_top[k64], nullptr) << "or the blocks would be in two heaps' hands";
+    for (size_t i = 0; i < 5; i++)
+        EXPECT_EQ(taken[i], blocks[i]) << "what was in the magazine comes first, as the lowest";
+    check_everything();
+    heap.give(taken);
+    heap.give({blocks.begin() + 5, blocks.end()});
+}
+
+TEST_F(Heap, AdoptingCollectsWhatWasFreedRemotely)
+{
+    TestHeap heap, other;
+    std::vector<void *> blocks = other.take_slab(k1024);
+    other.park();
+    EXPECT_EQ(free_remotely(blocks[7]).kind, HK_FAULT_NONE);
+    EXPECT_EQ(heap.take_one(k1024), blocks[7]);
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(blocks[0])), heap.get());
+    heap.give(blocks);
+}
+
+TEST_F(Heap, ARunningHeapsSlabsAreItsOwn)
+{
+    TestHeap heap, other;
+    void *p = other.take_one(k64), *q = heap.take_one(k64);
+    EXPECT_NE(hk_slab_of(p), hk_slab_of(q));
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(p)), other.get());
+    other.give({p});
+    heap.give({q});
+}
+
+TEST_F(Heap, AdoptionDoesNotWaitForALock)
+{
+    TestHeap heap, other;
+    std::vector<void *> blocks = other.take(k64, 10);
+    struct hk_heap *parked = other.park();
+    hk_lock_seize(&parked->lock); /* as another thread would: no note of the rank */
+    void *p = heap.take_one(k64);
+    hk_lock_yield(&parked->lock);
+    EXPECT_NE(hk_slab_of(p), hk_slab_of(blocks[0])) << "a new slab instead";
+    heap.give({p});
+    heap.give(blocks);
+}
+
+TEST_F(Heap, DissolvingReleasesWhatIsEmptyAndOrphansTheRest)
+{
+    TestHeap heap, other;
+    void *live = other.take_one(k1024), *cached = other.take_one(k64), *run = other.take_one(kRun);
+    other.free(k64, cached);
+    struct hk_heap *parked = other.park();
+    uint64_t orphaned = parked->counts.slabs_orphaned;
+    hk_fault fault{};
+    hk_heaps_dissolve_parked(&fault);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    for (unsigned i = 0; i < HK_NCLASSES; i++) {
+        EXPECT_EQ(parked->classes[i].nslabs, 0u) << "class " << i;
+        EXPECT_EQ(parked->classes[i].capacity, 0u) << "class " << i;
+    }
+    EXPECT_EQ(parked->magazine_bytes, 0u);
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(live)), &hk_orphans);
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(run)), &hk_orphans);
+    EXPECT_EQ(hk_key_kind(hk_key_of(cached)), static_cast<unsigned>(HK_KEY_GONE)) << "was empty but for the magazine";
+    EXPECT_GE(parked->counts.slabs_orphaned, orphaned + 2);
+    check_everything();
+
+    EXPECT_NE(heap.take_one(k1024), nullptr);
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(live)), heap.get()) << "adopted from the orphans";
+    heap.give({live, static_cast<char *>(live) + 1024});
+    EXPECT_EQ(free_remotely(run).kind, HK_FAULT_NONE);
+    EXPECT_EQ(hk_key_kind(hk_key_of(run)), static_cast<unsigned>(HK_KEY_GONE)) << "orphans are released by the last free";
+}
+
+TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)
+{
+    constexpr unsigned kSlabs = 700, kClass = 50;
+    TestHeap other, heap;
+    std::vector<std::vector<void *>> slabs;
+    for (unsigned i = 0; i < kSlabs; i++)
+        slabs.push_back(other.take_slab(kClass));
+    for (const auto &blocks : slabs)
+        other.give({blocks[1]});
+    struct hk_heap *parked = other.park();
+    hk_fault fault{};
+    hk_heaps_dissolve_parked(&fault);
+    EXPECT_EQ(parked->classes[kClass].nslabs, 0u);
+    EXPECT_EQ(hk_orphans.classes[kClass].nslabs, kSlabs);
+    check_everything();
+    for (auto &blocks : slabs) {
+        blocks.erase(blocks.begin() + 1);
+        EXPECT_EQ(heap.give(blocks).kind, HK_FAULT_NONE);
+    }
+    hk_heaps_collect_all(&fault);
+    EXPECT_EQ(hk_orphans.classes[kClass].nslabs, 0u);
+}
+
+/* ---- Heaps whose thread is gone without notice ---- */
+
+TEST_F(Heap, AHeapOfAThreadThatNeverParkedItIsFoundAgain)
+{
+    void **tops[HK_NCLASSES], **tops_again[HK_NCLASSES];
+    int thread;
+    struct hk_heap *lost = hk_heap_obtain(tops, &thread);
+    ASSERT_NE(lost, nullptr);
+    struct hk_heap *again = hk_heap_obtain(tops_again, &thread);
+    EXPECT_EQ(again, lost);
+    EXPECT_EQ(again->state, HK_HEAP_RUNNING);
+    hk_fault fault{};
+    hk_heap_park(again, tops_again, &fault);
+}
+
+TEST_F(Heap, AfterAForkParksAllButTheSurvivors)
+{
+    TestHeap survivor, gone;
+    void *mine = survivor.take_one(k64), *theirs = gone.take_one(k64), *cached = gone.take_one(k64);
+    survivor.free(k64, mine);
+    gone.free(k64, cached);
+    hk_lock_bypass = true; /* the child's handler holds all locks */
+    hk_heaps_after_fork(survivor.get()->thread);
+    hk_lock_bypass = false;
+    EXPECT_EQ(survivor->state, HK_HEAP_RUNNING);
+    EXPECT_EQ(survivor.pop(k64), mine);
+    EXPECT_EQ(gone->state, HK_HEAP_PARKED);
+    EXPECT_EQ(gone->thread, nullptr);
+    for (unsigned i = 0; i < HK_NCLASSES; i++)
+        EXPECT_EQ(*gone->parked_top[i], nullptr) << "class " << i;
+    EXPECT_FALSE(is_free(cached)) << "what was in magazines is given up";
+    check_everything();
+    survivor.give({mine, theirs, cached});
+    /* The test's own heap is parked already: take it over in its name, so that it can be parked at the end. */
+    gone.start();
+}
+
+/* ---- Statistics on the way ---- */
+
+TEST_F(Heap, CountsWhatItDoes)
+{
+    TestHeap heap;
+    hk_heap_counts before = heap->counts;
+    std::vector<void *> blocks;
+    for (int i = 0; i < 100; i++)
+        blocks.push_back(heap.alloc(k64));
+    EXPECT_EQ(heap->counts.refilled_blocks - before.refilled_blocks, 100 + heap.in_magazine(k64));
+    EXPECT_GT(heap->counts.refills, before.refills);
+    for (void *p : blocks)
+        heap.free(k64, p);
+    heap.flush(k64);
+    EXPECT_EQ(heap->counts.flushed_blocks - before.flushed_blocks, heap->counts.refilled_blocks - before.refilled_blocks);
+    EXPECT_EQ(heap->counts.slabs_opened - before.slabs_opened, 1u);
+}
+
+/* ---- At random ---- */
+
+TEST_F(Heap, StaysInOrderWhateverHappens)
+{
+    constexpr size_t kHeaps = 4;
+    constexpr unsigned kClasses[] = {0, k64, k1024, 47, 50, kRun, 60, 79, 81};
+    uint64_t random = 42;
+    auto below = [&random](uint64_t n) {
+        random = random * 6364136223846793005 + 1442695040888963407;
+        return (random >> 33) % n;
+    };
+    std::vector<std::unique_ptr<TestHeap>> heaps;
+    for (size_t i = 0; i < kHeaps; i++)
+        heaps.push_back(std::make_unique<TestHeap>());
+    std::vector<std::pair<unsigned, void *>> live;
+    std::set<void *> seen;
+    auto free_one = [&](size_t at) {
+        auto [size_class, p] = live[at];
+        live[at] = live.back();
+        live.pop_back();
+        ASSERT_EQ(seen.erase(p), 1u);
+        TestHeap &heap = *heaps[below(kHeaps)];
+        hk_fault fault = hk_slab_owner(hk_slab_of(p)) == heap.get() ? heap.free(size_class, p)
+                         : below(4) == 0                            ? free_remotely(p)
+                                                                    : heap.add_to_outbox(p);
+        ASSERT_EQ(fault.kind, HK_FAULT_NONE);
+    };
+    for (int step = 0; step < 40000 / HK_TEST_SLOWDOWN; step++) {
+        TestHeap &heap = *heaps[below(kHeaps)];
+        unsigned size_class = kClasses[below(std::size(kClasses))];
+        unsigned what = static_cast<unsigned>(below(100));
+        if (what < 50 && live.size() < 3000) {
+            void *p = heap.alloc(size_class);
+            ASSERT_NE(p, nullptr);
+            ASSERT_TRUE(seen.insert(p).second) << "handed out twice";
+            live.emplace_back(size_class, p);
+        } else if (what < 90 && !live.empty()) {
+            free_one(below(live.size()));
+        } else if (what < 93) {
+            EXPECT_EQ(heap.collect().kind, HK_FAULT_NONE);
+        } else if (what < 95) {
+            EXPECT_EQ(heap.drain_outbox().kind, HK_FAULT_NONE);
+        } else if (what == 95) {
+            heap.flush(size_class);
+        } else if (what == 96) {
+            heap.park();
+            if (below(2) == 0)
+                trim_all();
+            heap.start();
+        } else if (what == 97) {
+            hk_pool_purge();
+        } else if (what == 98 && step % 16 == 0) {
+            check_everything();
+        }
+    }
+    while (!live.empty())
+        free_one(live.size() - 1);
+}
+
+} // namespace
