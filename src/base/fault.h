@@ -32,7 +32,7 @@ struct hk_fault {
 /* Keeps the first fault of a batch. */
 HK_INLINE void hk_fault_note(struct hk_fault *to, struct hk_fault fault)
 {
-    if (to->kind == HK_FAULT_NONE)
+    if (HK_UNLIKELY(fault.kind != HK_FAULT_NONE) && to->kind == HK_FAULT_NONE)
         *to = fault;
 }
 

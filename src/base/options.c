@@ -26,7 +26,7 @@ struct hk_option_info {
     char name[32];
     uint64_t default_value, min, max;
     enum hk_option_type type;
-    char doc[160];
+    char doc[192];
 };
 
 static const struct hk_option_info hk_option_infos[HK_NOPTIONS] = {

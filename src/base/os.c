@@ -87,12 +87,13 @@ static void *hk_mmap(size_t size, int protection)
     return (void *)p;
 }
 
-bool hk_os_unmap(void *p, size_t size)
+bool hk_os_unmap(void *p, size_t size, size_t committed)
 {
     hk_count(&hk_os_counts.munmap, 1);
     if (!hk_counted(hk_syscall(SYS_munmap, (long)p, (long)size, 0, 0, 0, 0)))
         return false;
     atomic_fetch_sub_explicit(&hk_os_counts.bytes_reserved, size, memory_order_relaxed);
+    atomic_fetch_sub_explicit(&hk_os_counts.bytes_committed, committed, memory_order_relaxed);
     return true;
 }
 
@@ -103,7 +104,7 @@ static void *hk_mmap_aligned(size_t size, size_t alignment, int protection)
     char *p = hk_mmap(size, protection);
     if (p == NULL || ((uintptr_t)p & (alignment - 1)) == 0)
         return p;
-    hk_os_unmap(p, size);
+    hk_os_unmap(p, size, 0);
     if (size + alignment < size)
         return NULL;
     p = hk_mmap(size + alignment, protection);
@@ -111,9 +112,9 @@ static void *hk_mmap_aligned(size_t size, size_t alignment, int protection)
         return NULL;
     size_t head = (size_t)(-(uintptr_t)p & (alignment - 1));
     if (head != 0)
-        hk_os_unmap(p, head);
+        hk_os_unmap(p, head, 0);
     if (alignment != head)
-        hk_os_unmap(p + head + size, alignment - head);
+        hk_os_unmap(p + head + size, alignment - head, 0);
     return p + head;
 }
 
@@ -155,7 +156,7 @@ static bool hk_purge_zeroes(void)
             return false;
         *probe = 1;
         answer = hk_madvise((void *)probe, page, MADV_DONTNEED) && *probe == 0 ? YES : NO;
-        hk_os_unmap((void *)probe, page);
+        hk_os_unmap((void *)probe, page, 0);
         atomic_store_explicit(&known, answer, memory_order_relaxed);
     }
     return answer == YES;
@@ -188,13 +189,24 @@ bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size)
     return true;
 }
 
+void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size)
+{
+    hk_count(&hk_os_counts.mremap, 1);
+    long to = hk_syscall(SYS_mremap, (long)p, (long)old_size, (long)new_size, MREMAP_MAYMOVE, 0, 0);
+    if (!hk_counted(to))
+        return NULL;
+    hk_count(&hk_os_counts.bytes_reserved, new_size - old_size);
+    hk_count_committed(new_size - old_size);
+    return (void *)to;
+}
+
 bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to)
 {
     hk_count(&hk_os_counts.mremap, 1);
     if (!hk_counted(hk_syscall(SYS_mremap, (long)p, (long)old_size, (long)new_size, MREMAP_MAYMOVE | MREMAP_FIXED,
                                (long)to, 0)))
         return false;
-    hk_count(&hk_os_counts.bytes_reserved, -old_size);
+    hk_count(&hk_os_counts.bytes_reserved, new_size - old_size);
     hk_count_committed(new_size - old_size);
     return true;
 }
@@ -242,24 +254,5 @@ void hk_os_write_stderr(const char *text, size_t length)
 }
 
 _Noreturn void hk_os_abort(void) { abort(); }
-
-long hk_os_read_file(const char *path, char *buf, size_t size)
-{
-    long fd = hk_syscall(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
-    if (hk_syscall_failed(fd))
-        return -1;
-    size_t length = 0;
-    long n = 1;
-    while (n > 0 && length < size - 1) {
-        n = hk_syscall(SYS_read, fd, (long)(buf + length), (long)(size - 1 - length), 0, 0, 0);
-        if (!hk_syscall_failed(n))
-            length += (size_t)n;
-    }
-    hk_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
-    if (hk_syscall_failed(n))
-        return -1;
-    buf[length] = '\0';
-    return (long)length;
-}
 
 bool hk_os_is_secure(void) { return getauxval(AT_SECURE) != 0; }

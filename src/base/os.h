@@ -20,7 +20,8 @@ void *hk_os_reserve(size_t size, size_t alignment);
 bool hk_os_commit(void *p, size_t size);
 /* Readable, writable, zero pages at a multiple of alignment. */
 void *hk_os_map(size_t size, size_t alignment);
-bool hk_os_unmap(void *p, size_t size);
+/* committed: how much of it was readable and writable, for the count. */
+bool hk_os_unmap(void *p, size_t size, size_t committed);
 /* Gives the pages back; the range reads as zeros afterwards. False, with nothing known, if the kernel would not. */
 bool hk_os_purge(void *p, size_t size);
 /* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does not
@@ -30,7 +31,9 @@ bool hk_os_decommit(void *p, size_t size);
 void hk_os_advise_huge(void *p, size_t size);
 /* Changes the size of a mapping, in place or not at all. */
 bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size);
-/* Changes the size of a mapping and moves it onto `to`, a reservation of new_size bytes that it replaces. */
+/* Changes the size of a mapping, moving it to where there is room; its new address, or NULL with nothing changed. */
+void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size);
+/* Changes the size of a mapping and moves it onto `to`, in place of what may be there. */
 bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to);
 
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
@@ -43,8 +46,6 @@ void hk_os_keep_stderr(void);
 /* Writes all of a text to standard error. */
 void hk_os_write_stderr(const char *text, size_t length);
 _Noreturn void hk_os_abort(void);
-/* A file's content, at most size - 1 bytes and a NUL; the length, or -1. */
-long hk_os_read_file(const char *path, char *buf, size_t size);
 /* True if the process runs with privileges its caller lacks (AT_SECURE): then the environment is not to be trusted. */
 bool hk_os_is_secure(void);
 

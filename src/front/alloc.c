@@ -26,13 +26,22 @@ static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
     hk_heap_collect(heap, fault);
 }
 
-/* Asks the OS for what the caches hold, when memory has run out; true if it is worth another try. */
-HK_COLD static bool hk_reclaim(struct hk_fault *fault)
+/* Leaves it: without the lock the LRU cache is brought within its bounds. */
+static void hk_heap_leave(struct hk_heap *heap)
 {
+    bool due = heap->tick % HK_OUTBOX_PERIOD == 0;
+    hk_lock_release(&heap->lock);
+    if (HK_UNLIKELY(due || hk_superslabs_are_too_many()))
+        hk_superslabs_trim();
+}
+
+/* Gathers all that lies idle anywhere, and gives it to the OS, when memory has run out: then it is worth another try. */
+HK_COLD static void hk_reclaim(struct hk_fault *fault)
+{
+    hk_heaps_dissolve_parked(fault);
     hk_heaps_collect_all(fault);
-    bool any = hk_large_trim() != 0;
-    any |= hk_superslabs_unmap_free();
-    return any;
+    hk_large_trim();
+    hk_superslabs_unmap_free();
 }
 
 /* ---- Blocks of a class ---- */
@@ -67,12 +76,12 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
             p = hk_take_one(heap, class, fresh, fault);
         else if (!guest)
             p = hk_heap_refill(heap, class, hk_self.top, fault);
-        hk_lock_release(&heap->lock);
+        hk_heap_leave(heap);
     }
     if (guest) {
         hk_heap_enter(&hk_guests, fault);
         p = hk_take_one(&hk_guests, class, fresh, fault);
-        hk_lock_release(&hk_guests.lock);
+        hk_heap_leave(&hk_guests);
     }
     return p;
 }
@@ -81,8 +90,10 @@ HK_NOINLINE static void *hk_alloc_class(unsigned class, enum hk_wish wish, bool 
 {
     struct hk_fault fault = HK_NO_FAULT;
     void *p = hk_alloc_class_try(class, wish, fresh, &fault);
-    if (HK_UNLIKELY(p == NULL) && hk_reclaim(&fault))
+    if (HK_UNLIKELY(p == NULL)) {
+        hk_reclaim(&fault);
         p = hk_alloc_class_try(class, wish, fresh, &fault);
+    }
     hk_fault_check(&fault, "malloc");
     return p != NULL ? p : hk_no_memory();
 }
@@ -95,8 +106,8 @@ static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind,
     void *p = hk_large_alloc(n, alignment, kind, zero);
     if (HK_UNLIKELY(p == NULL)) {
         struct hk_fault fault = HK_NO_FAULT;
-        if (hk_reclaim(&fault))
-            p = hk_large_alloc(n, alignment, kind, zero);
+        hk_reclaim(&fault);
+        p = hk_large_alloc(n, alignment, kind, zero);
         hk_fault_check(&fault, "malloc");
     }
     return p != NULL ? p : hk_no_memory();
@@ -167,7 +178,7 @@ static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk
             hk_heap_make_room(heap, class, hk_self.top, fault);
         *++hk_self.top[class] = p;
     }
-    hk_lock_release(&heap->lock);
+    hk_heap_leave(heap);
 }
 
 static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault)
@@ -181,13 +192,13 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
     } else if (heap != NULL) {
         hk_heap_enter(heap, fault);
         hk_outbox_add(heap, slab, index, fault);
-        hk_lock_release(&heap->lock);
-    } else if (hk_slab_owner(slab) == &hk_guests) {
-        hk_heap_enter(&hk_guests, fault);
-        hk_heap_give(&hk_guests, &p, 1, fault);
-        hk_lock_release(&hk_guests.lock);
+        hk_heap_leave(heap);
     } else {
-        hk_remote_free(slab, index / HK_WORD_BITS, 1ull << (index % HK_WORD_BITS), fault);
+        /* A guest holds no lock, so it may wait for the owner's: cheaper than a remote free that nobody joins. */
+        struct hk_heap *owner = hk_slab_owner(slab);
+        hk_heap_enter(owner, fault);
+        hk_heap_give(owner, &p, 1, fault);
+        hk_heap_leave(owner);
     }
 }
 
@@ -274,6 +285,11 @@ static void *hk_realloc_move(void *p, size_t old_size, size_t n, const char *cal
 static void *hk_realloc_large(void *p, size_t n, const char *call)
 {
     size_t usable = hk_large_usable(p);
+    if (HK_UNLIKELY(usable == 0)) {
+        struct hk_fault fault = hk_large_fault_inside(p);
+        hk_fault_report(&fault, call);
+        return hk_no_memory();
+    }
     if (n > PTRDIFF_MAX - HK_LARGE_RUN_MAX)
         return hk_no_memory();
     if (n <= usable && n > usable - usable / 4)
@@ -298,7 +314,7 @@ void *hk_realloc_block(void *p, size_t n, const char *call)
     size_t size = 0;
     if (HK_LIKELY(key != 0 && kind < HK_NCLASSES)) {
         size = hk_classes[kind].size;
-        if (HK_LIKELY(n <= size && n >= size / 2 && *hk_self.top[kind] != p))
+        if (HK_LIKELY(n <= size && n >= size / 2 && *hk_self.top[kind] != p) && !hk_option(checked))
             return p;
         if (*hk_self.top[kind] == p)
             fault = (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = size};
@@ -310,7 +326,7 @@ void *hk_realloc_block(void *p, size_t n, const char *call)
         hk_fault_report(&fault, call);
         return hk_no_memory();
     }
-    return hk_realloc_move(p, size, n, call);
+    return n <= size && n >= size / 2 ? p : hk_realloc_move(p, size, n, call);
 }
 
 /* ---- Batches ---- */
@@ -327,7 +343,7 @@ size_t hk_malloc_many(size_t n, size_t count, void **out)
             unsigned want = count - got < HK_SLAB_BLOCKS_MAX ? (unsigned)(count - got) : HK_SLAB_BLOCKS_MAX;
             more = hk_heap_take(heap, class, out + got, want, NULL, &fault);
         }
-        hk_lock_release(&heap->lock);
+        hk_heap_leave(heap);
         hk_fault_check(&fault, "malloc");
     }
     for (; got < count && (out[got] = hk_malloc_hot(n)) != NULL; got++) {
@@ -354,7 +370,7 @@ void hk_free_many(void *const *blocks, size_t count)
             struct hk_fault fault = HK_NO_FAULT;
             hk_heap_enter(heap, &fault);
             hk_heap_give(heap, slab_blocks, n, &fault);
-            hk_lock_release(&heap->lock);
+            hk_heap_leave(heap);
             hk_fault_check(&fault, "free");
         }
     }

@@ -37,6 +37,7 @@ static void hk_fork_child(void)
     hk_superslabs_after_fork();
     hk_pool_after_fork();
     hk_heaps_after_fork(&hk_self);
+    hk_thread_after_fork();
     hk_fork_parent();
 }
 

@@ -1,6 +1,6 @@
 #include "front/thread.h"
 
-#include <limits.h>
+#include <errno.h>
 #include <pthread.h>
 #include <string.h>
 
@@ -34,10 +34,6 @@ static void hk_thread_detach_heap(struct hk_thread *self, struct hk_fault *fault
 static void hk_thread_exit(void *thread)
 {
     struct hk_thread *self = thread;
-    /* Other destructors free too, and may ask for another round to do so: the heap is parked in the last. */
-    if (self->heap != NULL && ++self->exit_rounds < PTHREAD_DESTRUCTOR_ITERATIONS &&
-        pthread_setspecific(hk_exit_key, self) == 0)
-        return;
     struct hk_fault fault = HK_NO_FAULT;
     if (self->heap != NULL)
         hk_thread_detach_heap(self, &fault);
@@ -80,16 +76,19 @@ static bool hk_exit_key_ready(void)
  * thread's life that no destructor runs any more, and the heap would never be parked. */
 HK_COLD static void hk_thread_begin(struct hk_thread *self)
 {
+    int saved = errno;
     if (!hk_exit_key_ready())
         return; /* try again at the next call */
     /* Not if the C library allocates for it: this call may come out of pthread_setspecific doing just that. */
     self->state = HK_THREAD_GUEST;
     if (hk_exit_key <= HK_EXIT_KEY_NUMBER)
         pthread_setspecific(hk_exit_key, self);
+    errno = saved;
 }
 
 HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
 {
+    int saved = errno;
     self->guest_requests = 0; /* without memory: try again after as many requests */
     struct hk_heap *heap = hk_heap_obtain(self->top, self);
     if (heap == NULL)
@@ -98,18 +97,20 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
     self->owner_key = hk_option(checked) ? HK_KEY_NOBODY : heap->key;
     self->state = HK_THREAD_RUNNING;
     /* The state stands before this call, which may allocate. Without a destructor the thread had better be a guest. */
-    if (pthread_getspecific(hk_exit_key) != self && pthread_setspecific(hk_exit_key, self) != 0) {
-        self->exit_rounds = PTHREAD_DESTRUCTOR_ITERATIONS;
+    if (pthread_getspecific(hk_exit_key) != self && pthread_setspecific(hk_exit_key, self) != 0)
         hk_thread_exit(self);
-    }
+    errno = saved;
 }
 
-/* A heap that its thread has left costs nothing more, and what its predecessor left is then local to a new thread at once;
- * if only it is sure to be parked again. A new one must pay. */
+/* A heap that its thread has left costs nothing more, and what a predecessor left is then local to a new thread; it is not
+ * given to the few frees that the C library makes when a thread's destructors have run. A new heap must pay. */
+#define HK_REQUESTS_FOR_PARKED_HEAP 8u
+
 static bool hk_thread_deserves_heap(struct hk_thread *self)
 {
-    return self->guest_requests++ >= hk_option(guest_allocs) ||
-           (hk_heap_is_parked_one() && hk_exit_key <= HK_EXIT_KEY_NUMBER);
+    uint32_t requests = self->guest_requests++;
+    return requests >= hk_option(guest_allocs) ||
+           (requests >= HK_REQUESTS_FOR_PARKED_HEAP && hk_heap_is_parked_one() && hk_exit_key <= HK_EXIT_KEY_NUMBER);
 }
 
 struct hk_heap *hk_thread_heap(void)
@@ -122,6 +123,13 @@ struct hk_heap *hk_thread_heap(void)
             hk_thread_obtain_heap(self);
     }
     return self->heap;
+}
+
+void hk_thread_after_fork(void)
+{
+    uint32_t being_made = HK_EXIT_KEY_BEING_MADE;
+    atomic_compare_exchange_strong_explicit(&hk_exit_key_state, &being_made, HK_EXIT_KEY_NONE, memory_order_relaxed,
+                                            memory_order_relaxed);
 }
 
 void hk_thread_flush(struct hk_fault *fault)

@@ -20,7 +20,6 @@ struct hk_thread {
     void **top[HK_NCLASSES]; /* of each magazine: the block that malloc hands out next */
     hk_key owner_key;        /* the heap's key, or NOBODY if each free is to be checked */
     uint8_t state;
-    uint8_t exit_rounds; /* how often our destructor has run */
     uint32_t guest_requests;
     struct hk_heap *heap; /* NULL unless RUNNING */
 };
@@ -31,6 +30,8 @@ extern HK_TLS struct hk_thread hk_self;
 
 /* The calling thread's heap, for a request that takes the slow path; NULL if the thread is a guest. */
 struct hk_heap *hk_thread_heap(void);
+/* In the child of a fork: a key that another thread was making is made anew. */
+void hk_thread_after_fork(void);
 /* Gives what the calling thread's magazines and outbox hold back to the slabs. */
 void hk_thread_flush(struct hk_fault *fault);
 

@@ -228,6 +228,16 @@ static void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, str
     hk_slab_set_owner(slab, to);
 }
 
+/* Collects from a heap that may sleep, if anything is pending there and its lock is free. */
+static void hk_heap_pass_on(struct hk_heap *heap, struct hk_fault *fault)
+{
+    atomic_thread_fence(memory_order_seq_cst);
+    if (atomic_load_explicit(&heap->pending, memory_order_relaxed) != NULL && hk_lock_try(&heap->lock)) {
+        hk_heap_collect(heap, fault);
+        hk_lock_release(&heap->lock);
+    }
+}
+
 /* Takes a slab with free blocks over from a heap without a running thread. Tries its lock. */
 static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *from, unsigned class,
                                           struct hk_fault *fault)
@@ -246,6 +256,9 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
             hk_slab_change_owner(from, slab, heap);
     }
     hk_lock_release(&from->lock);
+    /* Somebody who saw the old owner may have pushed the slab there since (hk_remote_free). */
+    if (slab != NULL)
+        hk_heap_pass_on(from, fault);
     return slab;
 }
 
@@ -355,7 +368,9 @@ bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
         return false;
     }
     *slab = hk_slab_of(p);
-    return true;
+    if (HK_UNLIKELY(*slab == NULL))
+        hk_fault_note(fault, hk_fault_of_key(p, 0));
+    return *slab != NULL;
 }
 
 void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct hk_fault *fault)
@@ -396,14 +411,14 @@ void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct 
  * take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains nothing. */
 #define HK_BUSY_REFILLS 128u
 
-static bool hk_heap_is_busy(struct hk_heap *heap)
+static void hk_heap_count_busy(struct hk_heap *heap)
 {
     uint64_t now = hk_os_now_ms();
     if (heap->busy_since != now) {
         heap->busy_since = now;
         heap->busy_count = 0;
     }
-    return ++heap->busy_count >= HK_BUSY_REFILLS;
+    heap->busy_count++;
 }
 
 static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n,
@@ -502,7 +517,7 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
     /* The larger it is, the more demand it takes to show that the class deserves more. */
     if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
         return;
-    if (!hk_heap_is_busy(heap) && capacity != 0)
+    if (capacity != 0 && heap->busy_count < HK_BUSY_REFILLS)
         return;
     heap->classes[class].demand = 0;
     if (capacity == 0 ||
@@ -514,6 +529,7 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
 {
     struct hk_heap_class *c = &heap->classes[class];
     hk_assert(*tops[class] == NULL);
+    hk_heap_count_busy(heap);
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
@@ -536,6 +552,7 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     struct hk_heap_class *c = &heap->classes[class];
+    hk_heap_count_busy(heap);
     if (class >= HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     if (c->capacity == 0)
@@ -617,7 +634,8 @@ bool hk_heap_is_parked_one(void) { return __atomic_load_n(&hk_parked, __ATOMIC_R
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
 {
     hk_lock_acquire(&hk_heaps_lock);
-    hk_heap_reclaim(thread);
+    if (hk_parked == NULL)
+        hk_heap_reclaim(thread);
     struct hk_heap *heap = hk_parked;
     if (heap != NULL)
         __atomic_store_n(&hk_parked, heap->next_parked, __ATOMIC_RELAXED);
@@ -697,6 +715,7 @@ static void hk_heap_dissolve(struct hk_heap *heap, struct hk_fault *fault)
                     hk_slab_settle(&hk_orphans, slab);
             }
             hk_lock_release(&hk_orphans.lock);
+            hk_heap_pass_on(heap, fault);
         }
     } while (orphaning.n == HK_ORPHANS_BATCH);
 }
@@ -733,10 +752,14 @@ static void hk_slab_requeue(struct hk_slab *slab, void *context)
 {
     (void)context;
     uint32_t flags = 0;
+    uint32_t count = 0;
     const _Atomic uint64_t *remote = hk_slab_remote_words(slab);
-    for (unsigned w = 0; w < hk_slab_nwords(slab); w++)
-        if (atomic_load_explicit(&remote[w], memory_order_relaxed) != 0)
-            flags |= 1u << w;
+    for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
+        uint64_t freed = atomic_load_explicit(&remote[w], memory_order_relaxed);
+        count += hk_count_bits64(freed);
+        flags |= (uint32_t)(freed != 0) << w;
+    }
+    atomic_store_explicit(&slab->remote_count, count, memory_order_relaxed);
     atomic_store_explicit(&slab->summary, flags, memory_order_relaxed);
     if (flags != 0)
         hk_remote_hand_over(slab);

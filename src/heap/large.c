@@ -129,6 +129,14 @@ static size_t hk_run_colour(const char *base, size_t slack)
     return colour <= slack ? colour : 0;
 }
 
+/* What was here before is not what an interior pointer is now. */
+static void hk_superslab_clear_keys(const struct hk_superslab *superslab)
+{
+    _Atomic hk_key *keys = hk_key_at(superslab->base);
+    for (unsigned slot = 0; slot < HK_SLOTS_PER_SUPERSLAB; slot++)
+        atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
+}
+
 static bool hk_run_alloc(struct hk_large *record, size_t n, size_t alignment, bool *zero)
 {
     size_t margin = alignment > HK_SUPERSLAB_SIZE ? alignment - HK_SUPERSLAB_SIZE : 0;
@@ -139,10 +147,7 @@ static bool hk_run_alloc(struct hk_large *record, size_t n, size_t alignment, bo
     for (size_t i = 0; first != NULL && i < count; i++) {
         struct hk_superslab *superslab = hk_superslab_next(first, i);
         without_memory += superslab->zero;
-        /* What was here before is not what an interior pointer is now. */
-        _Atomic hk_key *keys = hk_key_at(superslab->base);
-        for (unsigned slot = 0; slot < HK_SLOTS_PER_SUPERSLAB; slot++)
-            atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
+        hk_superslab_clear_keys(superslab);
     }
     hk_lock_release(&hk_pool_lock);
     if (first == NULL)
@@ -154,7 +159,7 @@ static bool hk_run_alloc(struct hk_large *record, size_t n, size_t alignment, bo
     record->size = count * HK_SUPERSLAB_SIZE;
     record->block = (char *)hk_align_up((uintptr_t)first->base, alignment);
     if (alignment <= HK_MIN_ALIGN)
-        record->block += hk_run_colour(first->base, record->size - n);
+        record->block += hk_run_colour(first->base, record->size - hk_align_up(n, hk_os_page_size()));
     if (zero != NULL)
         *zero = without_memory == count;
     return true;
@@ -178,6 +183,21 @@ static void hk_cached_remove(unsigned i)
         hk_large.cached[i] = hk_large.cached[i + 1];
 }
 
+/* Unmaps a mapping. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in the cache as
+ * long as there is room. The lock is held. */
+static bool hk_mapping_discard(struct hk_cached_mapping mapping)
+{
+    if (hk_os_unmap(mapping.base, mapping.size, mapping.size))
+        return true;
+    hk_os_purge(mapping.base, mapping.size);
+    if (hk_large.ncached < HK_CACHED_MAPPINGS) {
+        mapping.freed_at_ms = hk_os_now_ms();
+        hk_large.cached[hk_large.ncached++] = mapping;
+        hk_large.counts.cached_bytes += mapping.size;
+    }
+    return false;
+}
+
 /* Unmaps the oldest cached mappings until at most keep bytes are left, and those older than the option allows. */
 static size_t hk_cache_trim(size_t keep)
 {
@@ -188,11 +208,8 @@ static size_t hk_cache_trim(size_t keep)
                                     hk_large.cached[0].freed_at_ms + ttl_ms < hk_os_now_ms())) {
         struct hk_cached_mapping oldest = hk_large.cached[0];
         hk_cached_remove(0);
-        if (!hk_os_unmap(oldest.base, oldest.size)) {
-            /* The kernel would not split or drop it (map count): it stays ours, its memory goes. */
-            hk_os_purge(oldest.base, oldest.size);
-            continue;
-        }
+        if (!hk_mapping_discard(oldest))
+            break;
         bytes += oldest.size;
     }
     hk_lock_release(&hk_large_lock);
@@ -252,7 +269,7 @@ static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment
         if (record->base == NULL)
             return false;
         if (!hk_window_prepare(record->base, 1)) {
-            hk_os_unmap(record->base, size);
+            hk_os_unmap(record->base, size, size);
             return false;
         }
     }
@@ -266,22 +283,18 @@ static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment
 static void hk_mapping_free(const struct hk_large *record)
 {
     size_t max = hk_option(superslab_max_memory_mb) << 20;
-    if (record->size > max) {
-        if (!hk_os_unmap(record->base, record->size))
-            hk_os_purge(record->base, record->size);
-        return;
-    }
-    hk_cache_trim(max - record->size);
+    struct hk_cached_mapping mapping = {
+        .base = record->base, .size = record->size, .huge = record->huge, .freed_at_ms = hk_os_now_ms()};
+    if (record->size <= max)
+        hk_cache_trim(max - record->size);
     hk_lock_acquire(&hk_large_lock);
-    bool kept = hk_large.ncached < HK_CACHED_MAPPINGS;
-    if (kept) {
-        hk_large.cached[hk_large.ncached++] = (struct hk_cached_mapping){
-            .base = record->base, .size = record->size, .huge = record->huge, .freed_at_ms = hk_os_now_ms()};
-        hk_large.counts.cached_bytes += record->size;
+    if (record->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS) {
+        hk_large.cached[hk_large.ncached++] = mapping;
+        hk_large.counts.cached_bytes += mapping.size;
+    } else {
+        hk_mapping_discard(mapping);
     }
     hk_lock_release(&hk_large_lock);
-    if (!kept && !hk_os_unmap(record->base, record->size))
-        hk_os_purge(record->base, record->size);
 }
 
 /* Whole huge pages for a mapping that may have them: the tail is then not faulted in page by page. */
@@ -324,11 +337,18 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *
     }
     record->usable = hk_align_up(n, hk_os_page_size());
     size_t room = (size_t)(record->base + record->size - record->block);
-    if (record->usable > room || record->mapping)
+    if (record->usable > room)
         record->usable = room;
     hk_record_count(record, true);
     hk_record_publish(record);
     return record->block;
+}
+
+struct hk_fault hk_large_fault_inside(const void *p)
+{
+    const struct hk_large *record = hk_record_of(p);
+    return (struct hk_fault){
+        .kind = HK_FAULT_INSIDE, .ptr = p, .block = record->block, .block_size = record->usable};
 }
 
 bool hk_large_free(void *p, struct hk_fault *fault)
@@ -336,8 +356,7 @@ bool hk_large_free(void *p, struct hk_fault *fault)
     hk_key key = hk_key_of(p);
     struct hk_large *record = hk_record_at(hk_key_index(key));
     if (record->block != p) {
-        hk_fault_note(fault, (struct hk_fault){
-                                 .kind = HK_FAULT_INSIDE, .ptr = p, .block = record->block, .block_size = record->usable});
+        hk_fault_note(fault, hk_large_fault_inside(p));
         return false;
     }
     if (!atomic_compare_exchange_strong_explicit(hk_key_at(p), &key, hk_gone_large(record), memory_order_acq_rel,
@@ -354,7 +373,11 @@ bool hk_large_free(void *p, struct hk_fault *fault)
     return true;
 }
 
-size_t hk_large_usable(const void *p) { return hk_record_of(p)->usable; }
+size_t hk_large_usable(const void *p)
+{
+    const struct hk_large *record = hk_record_of(p);
+    return record->block == p ? record->usable : 0;
+}
 
 static void hk_large_recount(size_t *bytes, size_t old_size, size_t new_size)
 {
@@ -375,6 +398,8 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
         hk_superslabs_release(hk_superslab_next(first, want), have - want, true);
     else if (want > have)
         ok = hk_superslabs_extend(first, have, want - have);
+    for (size_t i = have; ok && i < want; i++)
+        hk_superslab_clear_keys(hk_superslab_next(first, i));
     hk_lock_release(&hk_pool_lock);
     if (ok) {
         hk_large_recount(&hk_large.counts.run_bytes, record->size, want * HK_SUPERSLAB_SIZE);
@@ -416,13 +441,14 @@ void *hk_large_remap(void *p, size_t n)
     if (!record->mapping || record->block != record->base)
         return NULL;
     size_t size = hk_growing_size(n);
-    char *to = hk_os_reserve(size, size >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size());
-    if (to == NULL)
-        return NULL;
     hk_key key = atomic_exchange_explicit(hk_key_at(p), hk_gone_large(record), memory_order_relaxed);
-    if (!hk_window_prepare(to, 1) || !hk_os_resize_onto(record->base, record->size, size, to)) {
+    char *to = hk_os_resize_moving(record->base, record->size, size);
+    if (to != NULL && !hk_window_prepare(to, 1)) {
+        hk_os_resize_onto(to, size, record->size, record->base); /* back to where it was; nobody knows of the move */
+        to = NULL;
+    }
+    if (to == NULL) {
         atomic_store_explicit(hk_key_at(p), key, memory_order_release);
-        hk_os_unmap(to, size);
         return NULL;
     }
     hk_lock_acquire(&hk_large_lock);

@@ -34,17 +34,28 @@ void *hk_meta_alloc(size_t size, size_t alignment)
     return (void *)p;
 }
 
+static void hk_meta_count(size_t size)
+{
+    hk_lock_acquire(&hk_meta_lock);
+    hk_meta.used += size;
+    hk_meta.mapped += size;
+    hk_lock_release(&hk_meta_lock);
+}
+
 void *hk_meta_alloc_pages(size_t size)
 {
     size = hk_align_up(size, hk_os_page_size());
     void *p = hk_os_map(size, hk_os_page_size());
-    if (p != NULL) {
-        hk_lock_acquire(&hk_meta_lock);
-        hk_meta.used += size;
-        hk_meta.mapped += size;
-        hk_lock_release(&hk_meta_lock);
-    }
+    if (p != NULL)
+        hk_meta_count(size);
     return p;
+}
+
+void hk_meta_free_pages(void *p, size_t size)
+{
+    size = hk_align_up(size, hk_os_page_size());
+    if (hk_os_unmap(p, size, size))
+        hk_meta_count(-size);
 }
 
 void hk_meta_usage(size_t *used, size_t *mapped)

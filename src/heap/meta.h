@@ -13,6 +13,8 @@ extern struct hk_lock hk_meta_lock;
 void *hk_meta_alloc(size_t size, size_t alignment);
 /* A mapping of its own, for what is large and sparsely used. */
 void *hk_meta_alloc_pages(size_t size);
+/* Gives back what hk_meta_alloc_pages gave and nobody has seen. */
+void hk_meta_free_pages(void *p, size_t size);
 /* Bytes that the arena has handed out, and bytes mapped for it, mappings of their own included. */
 void hk_meta_usage(size_t *used, size_t *mapped);
 

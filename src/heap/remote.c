@@ -9,29 +9,28 @@ static void hk_pending_push(struct hk_heap *heap, struct hk_slab *slab)
                                                     memory_order_relaxed));
 }
 
-void hk_remote_hand_over(struct hk_slab *slab)
+struct hk_heap *hk_remote_hand_over(struct hk_slab *slab)
 {
     for (;;) {
         struct hk_heap *owner = atomic_load_explicit(&slab->owner, memory_order_seq_cst);
         if (owner != NULL) {
             hk_pending_push(owner, slab);
-            return;
+            return owner;
         }
         /* Between two lives, no block is live: give the token up. If a next life has begun meanwhile and its frees saw our
          * token, their flags are in what we take, and their owner is visible now: put the flags back. */
         uint32_t flags = atomic_exchange_explicit(&slab->summary, 0, memory_order_seq_cst);
         if (atomic_load_explicit(&slab->owner, memory_order_seq_cst) == NULL)
-            return;
+            return NULL;
         if (atomic_fetch_or_explicit(&slab->summary, flags, memory_order_seq_cst) != 0)
-            return; /* somebody else holds the token now, and will see the flags */
+            return NULL; /* somebody else holds the token now, and will see the flags */
     }
 }
 
 /* A remote free may have been the last of its slab: then the freer collects on behalf of an owner that may sleep. If the
  * owner's lock is taken, its holder or a later collect does. */
-static void hk_remote_help(struct hk_slab *slab, struct hk_fault *fault)
+static void hk_remote_help(struct hk_heap *owner, struct hk_fault *fault)
 {
-    struct hk_heap *owner = hk_slab_owner(slab);
     if (owner == NULL || !hk_lock_try(&owner->lock))
         return;
     hk_heap_collect(owner, fault);
@@ -54,29 +53,35 @@ void hk_remote_free(struct hk_slab *slab, unsigned word, uint64_t mask, struct h
                                                .ptr = blocks + (size_t)index * class->size,
                                                .block_size = class->size});
     }
-    if (old == 0 && atomic_fetch_or_explicit(&slab->summary, 1u << word, memory_order_seq_cst) == 0)
-        hk_remote_hand_over(slab);
+    if (old == 0 && atomic_fetch_or_explicit(&slab->summary, 1u << word, memory_order_seq_cst) == 0) {
+        /* If the slab was adopted between the look at its owner and the push, it lies with a heap that may sleep: make that
+         * one pass it on. The adopter looks too (hk_heap_adopt_from): one of the two sees the other. */
+        struct hk_heap *pushed_to = hk_remote_hand_over(slab);
+        if (HK_UNLIKELY(pushed_to != atomic_load_explicit(&slab->owner, memory_order_seq_cst)))
+            hk_remote_help(pushed_to, fault);
+    }
     /* A racy read of nfree: it decides only whether to look. */
     if (HK_UNLIKELY(count + hk_slab_nfree(slab) >= class->nblocks))
-        hk_remote_help(slab, fault);
+        hk_remote_help(hk_slab_owner(slab), fault);
 }
 
 /* ---- Outbox ---- */
 
+/* What is found wrong here was so when the blocks went into the outbox. */
 static void hk_outbox_evict(struct hk_heap *heap, struct hk_outbox_entry *entry, struct hk_fault *fault)
 {
     struct hk_slab *slab = entry->slab;
+    struct hk_fault late = HK_NO_FAULT;
     entry->slab = NULL;
     if (HK_UNLIKELY(slab->generation != entry->generation)) {
         /* The slab was released while we held blocks of it: they had been freed before. */
-        struct hk_fault late =
-            hk_fault_double_free(slab, entry->word * HK_WORD_BITS + hk_lowest_bit64(entry->mask));
-        late.late = true;
-        hk_fault_note(fault, late);
-        return;
+        hk_fault_note(&late, hk_fault_double_free(slab, entry->word * HK_WORD_BITS + hk_lowest_bit64(entry->mask)));
+    } else {
+        heap->counts.remote_words++;
+        hk_remote_free(slab, entry->word, entry->mask, &late);
     }
-    heap->counts.remote_words++;
-    hk_remote_free(slab, entry->word, entry->mask, fault);
+    late.late = true;
+    hk_fault_note(fault, late);
 }
 
 void hk_outbox_add(struct hk_heap *heap, struct hk_slab *slab, unsigned index, struct hk_fault *fault)
@@ -91,7 +96,7 @@ void hk_outbox_add(struct hk_heap *heap, struct hk_slab *slab, unsigned index, s
         hk_remote_free(slab, word, bit, fault);
         return;
     }
-    if (entry->slab != slab || entry->word != word) {
+    if (entry->slab != slab || entry->word != word || entry->generation != slab->generation) {
         if (entry->slab != NULL)
             hk_outbox_evict(heap, entry, fault);
         if (HK_UNLIKELY(hk_slab_is_free(slab, index))) { /* freed before, and that has been passed on already */

@@ -18,11 +18,10 @@
 
 #include "heap/heap.h"
 
-/* Frees the blocks of mask in a word of a slab, by the protocol above. Holds no lock of the owner; may try it.
- * own is the caller's heap, whose lock it holds and which is not the slab's owner, or NULL. */
+/* Frees the blocks of mask in a word of a slab, by the protocol above. Waits for no lock, and may try the owner's. */
 void hk_remote_free(struct hk_slab *slab, unsigned word, uint64_t mask, struct hk_fault *fault);
-/* Passes a slab whose token the caller holds on to its present owner. */
-void hk_remote_hand_over(struct hk_slab *slab);
+/* Passes a slab whose token the caller holds on to its present owner, which is returned; NULL if nobody needed it. */
+struct hk_heap *hk_remote_hand_over(struct hk_slab *slab);
 
 /* ---- The outbox of a heap; its lock is held ---- */
 

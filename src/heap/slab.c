@@ -6,6 +6,8 @@
 struct hk_slab *hk_slab_of(const void *p)
 {
     struct hk_superslab *superslab = hk_superslab_of(p);
+    if (HK_UNLIKELY(superslab == NULL || superslab->table == NULL))
+        return NULL;
     struct hk_slab *slab = &superslab->table->slabs[hk_slot_number(p)];
     return slab - slab->head;
 }
@@ -49,8 +51,9 @@ static void hk_slab_write_keys(struct hk_slab *slab, hk_key key)
 
 void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner)
 {
-    atomic_store_explicit(&slab->owner, owner, memory_order_seq_cst);
+    /* The keys first: with the owner goes the right to write them. */
     hk_slab_write_keys(slab, owner->key | slab->class);
+    atomic_store_explicit(&slab->owner, owner, memory_order_seq_cst);
 }
 
 /* The end of what may have been written to in a run of slots, in bytes from its start. */

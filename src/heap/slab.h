@@ -118,7 +118,7 @@ HK_INLINE bool hk_slab_contains(const struct hk_slab *slab, const void *p)
     return (uintptr_t)p - (uintptr_t)slab->blocks < (size_t)class->nblocks * class->size;
 }
 
-/* The slab in which p lies; p must lie in a slot whose key is a slab's. */
+/* The slab in which p lies, by a key that is a slab's; NULL if the key is stale and no superslab is there. */
 struct hk_slab *hk_slab_of(const void *p);
 
 /* The index of the block that starts at p; if none does, false, and fault says what p is. */

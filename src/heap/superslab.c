@@ -29,6 +29,11 @@ struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, siz
 
 /* ---- The LRU cache ---- */
 
+static void hk_lru_count(int more)
+{
+    __atomic_store_n(&hk_superslab_counts.cached, hk_superslab_counts.cached + (size_t)more, __ATOMIC_RELAXED);
+}
+
 static void hk_lru_add(struct hk_superslab *superslab)
 {
     superslab->resident = true;
@@ -39,7 +44,8 @@ static void hk_lru_add(struct hk_superslab *superslab)
     else
         hk_superslabs.oldest = superslab;
     hk_superslabs.newest = superslab;
-    if (++hk_superslab_counts.cached > hk_superslab_counts.cached_peak)
+    hk_lru_count(1);
+    if (hk_superslab_counts.cached > hk_superslab_counts.cached_peak)
         hk_superslab_counts.cached_peak = hk_superslab_counts.cached;
 }
 
@@ -47,7 +53,7 @@ static void hk_lru_remove(struct hk_superslab *superslab)
 {
     *(superslab->newer != NULL ? &superslab->newer->older : &hk_superslabs.newest) = superslab->older;
     *(superslab->older != NULL ? &superslab->older->newer : &hk_superslabs.oldest) = superslab->newer;
-    hk_superslab_counts.cached--;
+    hk_lru_count(-1);
 }
 
 /* ---- Free runs ---- */
@@ -379,20 +385,33 @@ void hk_superslabs_give_up(size_t n)
     hk_lock_release(&hk_pool_lock);
 }
 
-size_t hk_superslabs_trim(void)
+/* How many superslabs one call may purge: the caller is in the middle of a malloc or free. */
+#define HK_TRIM_MAX 4
+
+static size_t hk_max_cached(void)
 {
-    size_t keep = hk_option(superslab_max_cached);
-    size_t keep_by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
-    size_t bytes = hk_superslabs_trim_to(keep < keep_by_bytes ? keep : keep_by_bytes);
+    size_t by_count = hk_option(superslab_max_cached);
+    size_t by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
+    return by_count < by_bytes ? by_count : by_bytes;
+}
+
+bool hk_superslabs_are_too_many(void)
+{
+    return __atomic_load_n(&hk_superslab_counts.cached, __ATOMIC_RELAXED) > hk_max_cached();
+}
+
+void hk_superslabs_trim(void)
+{
+    size_t keep = hk_max_cached();
     uint64_t ttl_ms = hk_option(superslab_ttl_sec) * 1000;
+    uint64_t now = hk_os_now_ms();
     hk_lock_acquire(&hk_pool_lock);
-    if (hk_superslabs.oldest != NULL) {
-        uint64_t now = hk_os_now_ms();
-        while (hk_superslabs.oldest != NULL && hk_superslabs.oldest->freed_at_ms + ttl_ms < now)
-            bytes += hk_superslab_purge_oldest();
+    for (unsigned i = 0; i < HK_TRIM_MAX && hk_superslabs.oldest != NULL; i++) {
+        if (hk_superslab_counts.cached <= keep && hk_superslabs.oldest->freed_at_ms + ttl_ms >= now)
+            break;
+        hk_superslab_purge_oldest();
     }
     hk_lock_release(&hk_pool_lock);
-    return bytes;
 }
 
 bool hk_superslabs_unmap_free(void)
@@ -401,7 +420,7 @@ bool hk_superslabs_unmap_free(void)
     hk_lock_acquire(&hk_pool_lock);
     if (hk_superslabs.region_end > hk_superslabs.region) {
         size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region);
-        if (hk_os_unmap(hk_superslabs.region, left)) {
+        if (hk_os_unmap(hk_superslabs.region, left, 0)) {
             hk_superslabs.region_end = hk_superslabs.region;
             any = true;
         }
@@ -411,7 +430,10 @@ bool hk_superslabs_unmap_free(void)
         while (run != NULL) {
             struct hk_superslab *next = run->next;
             size_t n = run->run;
-            if (hk_os_unmap(run->base, n * HK_SUPERSLAB_SIZE)) {
+            size_t committed = 0;
+            for (size_t i = 0; i < n; i++)
+                committed += hk_superslab_next(run, i)->committed * HK_SUPERSLAB_SIZE;
+            if (hk_os_unmap(run->base, n * HK_SUPERSLAB_SIZE, committed)) {
                 hk_run_remove(run);
                 char *base = run->base;
                 for (size_t i = 0; i < n; i++) {
@@ -442,6 +464,7 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
         if (superslab != NULL && superslab->state == HK_SUPERSLAB_PURGING) {
             superslab->state = HK_SUPERSLAB_FREE;
             superslab->zero = false;
+            superslab->committed = false; /* it may not be; to commit twice does no harm */
             hk_run_free(superslab, 1);
         }
     }

@@ -54,9 +54,11 @@ void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident);
 /* The superslab n places behind. */
 struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n);
 
-/* Purges what the LRU cache holds beyond its bounds of count, bytes and age; takes the lock, and drops it for madvise.
- * Returns bytes given back. */
-size_t hk_superslabs_trim(void);
+/* Purges some of what the LRU cache holds beyond its bounds of count, bytes and age; takes the lock, and drops it for
+ * madvise. A few at a time: called now and then, and when hk_superslabs_are_too_many. */
+void hk_superslabs_trim(void);
+/* True if the LRU cache exceeds its bounds of count or bytes; takes no lock, may be outdated. */
+bool hk_superslabs_are_too_many(void);
 /* Purges oldest first until at most keep superslabs are cached. */
 size_t hk_superslabs_trim_to(size_t keep);
 /* Purges the n oldest cached superslabs, or all there are. */

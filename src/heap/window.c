@@ -1,7 +1,6 @@
 #include "heap/window.h"
 
 #include "base/lock.h"
-#include "base/os.h"
 #include "heap/meta.h"
 
 struct hk_map hk_map HK_CACHE_ALIGNED;
@@ -28,21 +27,21 @@ bool hk_window_prepare(const void *p, size_t size)
 {
     uintptr_t first = (uintptr_t)p >> HK_WINDOW_SHIFT;
     uintptr_t last = ((uintptr_t)p + size - 1) >> HK_WINDOW_SHIFT;
-    bool ok = true;
-    for (uintptr_t i = first; i <= last && ok; i++) {
+    for (uintptr_t i = first; i <= last; i++) {
         if (hk_window_at(i) != NULL)
             continue;
         struct hk_window *window = hk_meta_alloc_pages(sizeof *window);
         if (window == NULL)
             return false;
         hk_lock_acquire(&hk_meta_lock);
-        if (hk_window_at(i) == NULL)
+        bool mine = hk_window_at(i) == NULL;
+        if (mine)
             __atomic_store_n(&hk_map.entries[i], window->keys - hk_map.no_keys, __ATOMIC_RELEASE);
-        else
-            ok = hk_os_unmap(window, hk_align_up(sizeof *window, hk_os_page_size()));
         hk_lock_release(&hk_meta_lock);
+        if (!mine)
+            hk_meta_free_pages(window, sizeof *window);
     }
-    return ok;
+    return true;
 }
 
 void hk_window_set_superslab(const void *base, struct hk_superslab *superslab)

@@ -215,6 +215,7 @@ TEST_F(Remote, BlocksInAMagazineKeepTheirSlab)
     blocks.pop_back();
     for (void *p : blocks)
         free_remotely(p);
+    EXPECT_EQ(owner.collect().kind, HK_FAULT_NONE);
     EXPECT_EQ(hk_slab_owner(hk_slab_of(blocks[0])), owner.get());
     owner.flush(kRun);
     EXPECT_EQ(hk_slab_owner(hk_slab_of(blocks[0])), nullptr);

@@ -1,0 +1,122 @@
+/* The system's calls: alignment, access, what reads as zero, counts, and failures that change nothing. */
+#include <gtest/gtest.h>
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "c_begin.h"
+#include "base/os.h"
+#include "c_end.h"
+
+namespace
+{
+
+constexpr size_t kImpossible = size_t{1} << 60;
+
+size_t reserved() { return hk_os_counts.bytes_reserved; }
+
+TEST(Os, PageSizeIsTheKernels)
+{
+    EXPECT_EQ(hk_os_page_size(), static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+}
+
+TEST(Os, MappingsAreAlignedZeroAndCounted)
+{
+    for (size_t alignment : {hk_os_page_size(), HK_SLOT_SIZE, HK_SUPERSLAB_SIZE, 64 * HK_MIB}) {
+        size_t before = reserved();
+        auto *p = static_cast<char *>(hk_os_map(3 * HK_SLOT_SIZE, alignment));
+        ASSERT_NE(p, nullptr);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
+        EXPECT_EQ(reserved() - before, 3 * HK_SLOT_SIZE) << "margins were given back";
+        for (size_t i = 0; i < 3 * HK_SLOT_SIZE; i++)
+            ASSERT_EQ(p[i], 0);
+        memset(p, 1, 3 * HK_SLOT_SIZE);
+        EXPECT_EQ(munmap(p, 3 * HK_SLOT_SIZE), 0);
+    }
+}
+
+TEST(Os, ReservationsBecomeMemoryAsTheyAreCommitted)
+{
+    auto *p = static_cast<char *>(hk_os_reserve(4 * HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE));
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % HK_SUPERSLAB_SIZE, 0u);
+    size_t committed = hk_os_counts.bytes_committed;
+    ASSERT_TRUE(hk_os_commit(p + HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE));
+    EXPECT_EQ(hk_os_counts.bytes_committed - committed, HK_SUPERSLAB_SIZE);
+    memset(p + HK_SUPERSLAB_SIZE, 1, HK_SUPERSLAB_SIZE);
+    ASSERT_TRUE(hk_os_purge(p + HK_SUPERSLAB_SIZE, HK_SLOT_SIZE) || HK_TEST_SLOWDOWN > 1) << "an emulator may not";
+    if (hk_os_purge(p + HK_SUPERSLAB_SIZE, HK_SLOT_SIZE)) {
+        EXPECT_EQ(p[HK_SUPERSLAB_SIZE], 0);
+        EXPECT_EQ(p[HK_SUPERSLAB_SIZE + HK_SLOT_SIZE - 1], 0);
+        EXPECT_EQ(p[HK_SUPERSLAB_SIZE + HK_SLOT_SIZE], 1);
+    }
+    ASSERT_TRUE(hk_os_decommit(p + HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE));
+    EXPECT_EQ(hk_os_counts.bytes_committed, committed);
+    ASSERT_TRUE(hk_os_commit(p + HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE)) << "and again";
+    EXPECT_EQ(p[HK_SUPERSLAB_SIZE + HK_SLOT_SIZE], 0);
+    EXPECT_EQ(munmap(p, 4 * HK_SUPERSLAB_SIZE), 0);
+}
+
+TEST(OsDeathTest, ReservationsHaveNoAccess)
+{
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
+    auto *p = static_cast<volatile char *>(hk_os_reserve(HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE));
+    ASSERT_NE(p, nullptr);
+    EXPECT_DEATH(*p = 1, "");
+}
+
+TEST(Os, FailuresSayNoAndKeepErrno)
+{
+    errno = 4711;
+    size_t failed = hk_os_counts.failed;
+    EXPECT_EQ(hk_os_map(kImpossible, hk_os_page_size()), nullptr);
+    EXPECT_EQ(hk_os_reserve(kImpossible, HK_SUPERSLAB_SIZE), nullptr);
+    EXPECT_EQ(hk_os_reserve(SIZE_MAX - HK_SUPERSLAB_SIZE + 1, HK_SUPERSLAB_SIZE), nullptr);
+    EXPECT_FALSE(hk_os_commit(reinterpret_cast<void *>(4096), 4096));
+    EXPECT_FALSE(hk_os_purge(reinterpret_cast<void *>(4096), 4096));
+    EXPECT_FALSE(hk_os_resize_in_place(reinterpret_cast<void *>(4096), 4096, 8192));
+    EXPECT_EQ(errno, 4711);
+    EXPECT_GE(hk_os_counts.failed, failed + 6);
+}
+
+TEST(Os, MappingsGrowInPlaceOrMove)
+{
+    const size_t n = 16 * HK_SLOT_SIZE;
+    auto *p = static_cast<char *>(hk_os_map(n, HK_SLOT_SIZE));
+    ASSERT_NE(p, nullptr);
+    memset(p, 7, n);
+    size_t before = reserved();
+    ASSERT_TRUE(hk_os_resize_in_place(p, n, n / 2));
+    EXPECT_EQ(before - reserved(), n / 2);
+    auto *to = static_cast<char *>(hk_os_reserve(4 * n, HK_SUPERSLAB_SIZE));
+    ASSERT_NE(to, nullptr);
+    ASSERT_TRUE(hk_os_resize_onto(p, n / 2, 4 * n, to));
+    EXPECT_EQ(reserved(), before - n + 4 * n);
+    for (size_t i = 0; i < n / 2; i++)
+        ASSERT_EQ(to[i], 7);
+    EXPECT_EQ(to[n / 2], 0);
+    memset(to, 8, 4 * n);
+    EXPECT_EQ(munmap(to, 4 * n), 0);
+}
+
+TEST(Os, TimeGoesOn)
+{
+    uint64_t before = hk_os_now_ms();
+    usleep(60000);
+    uint64_t passed = hk_os_now_ms() - before;
+    EXPECT_GE(passed, 40u);
+    EXPECT_LT(passed, 60000u);
+}
+
+TEST(Os, FutexWaitReturnsAtOnceIfTheValueIsAnother)
+{
+    uint32_t word = 3;
+    hk_os_futex_wait(&word, 4);
+    hk_os_futex_wake(&word, 1);
+    EXPECT_FALSE(hk_os_is_secure());
+}
+
+} // namespace

@@ -1,0 +1,341 @@
+/* Large blocks: runs and mappings, growth in place and by mremap, the cache of mappings, double frees. */
+#include "test_heap.h"
+
+namespace
+{
+
+constexpr size_t kPage = 4096;
+
+class Large : public HeapTest
+{
+  protected:
+    struct hk_large_counts before = hk_large_read_counts();
+
+    static char *alloc(size_t n, size_t alignment = HK_MIN_ALIGN, hk_large_kind kind = HK_LARGE_ANY, bool *zero = nullptr)
+    {
+        auto *p = static_cast<char *>(hk_large_alloc(n, alignment, kind, zero));
+        EXPECT_NE(p, nullptr) << n << " bytes at " << alignment;
+        return p;
+    }
+    static char *map(size_t n) { return alloc(n, HK_MIN_ALIGN, HK_LARGE_MAPPING); }
+    static void free(void *p)
+    {
+        hk_fault fault{};
+        EXPECT_TRUE(hk_large_free(p, &fault));
+        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    }
+    /* A word in each page says whose it is. */
+    static void fill(char *p, size_t n)
+    {
+        for (size_t i = 0; i + sizeof i <= n; i += kPage)
+            memcpy(p + i, &i, sizeof i);
+    }
+    static bool holds(const char *p, size_t n)
+    {
+        for (size_t i = 0, got; i + sizeof i <= n; i += kPage) {
+            memcpy(&got, p + i, sizeof got);
+            if (got != i)
+                return false;
+        }
+        return true;
+    }
+    static bool is_zero(const char *p, size_t n)
+    {
+        for (size_t i = 0; i < n; i += kPage)
+            if (p[i] != 0)
+                return false;
+        return p[n - 1] == 0;
+    }
+};
+
+TEST_F(Large, BlocksAreUsableAlignedAndCounted)
+{
+    std::vector<std::pair<char *, size_t>> live;
+    size_t bytes = 0;
+    for (size_t alignment : {size_t{16}, size_t{64}, 128 * HK_KIB, HK_SUPERSLAB_SIZE, 16 * HK_MIB})
+        for (size_t n : {size_t{1}, HK_MIB + 1, HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE + 1, 5 * HK_MIB + 123, 40 * HK_MIB,
+                         HK_LARGE_RUN_MAX, HK_LARGE_RUN_MAX + 1}) {
+            SCOPED_TRACE(testing::Message() << n << " bytes at " << alignment);
+            bool zero = false;
+            char *p = alloc(n, alignment, HK_LARGE_ANY, &zero);
+            ASSERT_NE(p, nullptr);
+            EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
+            EXPECT_GE(hk_large_usable(p), n);
+            if (zero) {
+                EXPECT_TRUE(is_zero(p, n));
+            }
+            EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
+            fill(p, hk_large_usable(p));
+            live.emplace_back(p, hk_large_usable(p));
+            bytes += n;
+        }
+    struct hk_large_counts counts = hk_large_read_counts();
+    EXPECT_EQ(counts.runs + counts.mappings, live.size());
+    EXPECT_GE(counts.run_bytes + counts.mapping_bytes, bytes);
+    check_everything();
+    for (auto [p, n] : live)
+        EXPECT_TRUE(holds(p, n)) << n;
+    for (auto [p, n] : live)
+        free(p);
+    counts = hk_large_read_counts();
+    EXPECT_EQ(counts.runs + counts.mappings, 0u);
+    EXPECT_EQ(counts.run_bytes + counts.mapping_bytes, 0u);
+    EXPECT_EQ(counts.frees - before.frees, live.size());
+}
+
+TEST_F(Large, TwoBlocksNeverShareASlotsKey)
+{
+    std::vector<char *> live;
+    std::set<uintptr_t> slots;
+    for (int i = 0; i < 40; i++) {
+        live.push_back(alloc(100, 128 * HK_MIB)); /* a mapping with room around it */
+        live.push_back(map(1300 * HK_KIB));
+        live.push_back(map(1100 * HK_KIB + 4096));
+    }
+    for (char *p : live)
+        EXPECT_TRUE(slots.insert(reinterpret_cast<uintptr_t>(p) >> HK_SLOT_SHIFT).second);
+    for (char *p : live)
+        free(p);
+}
+
+TEST_F(Large, HeadsOfEqualBlocksLieInManyCacheSets)
+{
+    std::vector<char *> live;
+    std::set<uintptr_t> sets;
+    for (int i = 0; i < 32; i++) {
+        live.push_back(alloc(3 * HK_MIB));
+        sets.insert(reinterpret_cast<uintptr_t>(live.back()) / HK_CACHE_LINE % 64);
+    }
+    EXPECT_GE(sets.size(), 16u);
+    for (char *p : live)
+        free(p);
+}
+
+/* ---- Whose memory is zero ---- */
+
+TEST_F(Large, MemoryThatWasUsedIsNotCalledZero)
+{
+    for (hk_large_kind kind : {HK_LARGE_ANY, HK_LARGE_MAPPING}) {
+        for (int i = 0; i < 5; i++) {
+            bool zero = true;
+            char *p = alloc(6 * HK_MIB, HK_MIN_ALIGN, kind, &zero);
+            if (zero) {
+                EXPECT_TRUE(is_zero(p, 6 * HK_MIB));
+            }
+            if (i > 0) {
+                EXPECT_FALSE(zero);
+            }
+            memset(p, 0xa5, 6 * HK_MIB);
+            free(p);
+        }
+        trim_all();
+        bool zero = false;
+        char *p = alloc(6 * HK_MIB, HK_MIN_ALIGN, kind, &zero);
+        EXPECT_TRUE(zero) << "its memory was given back";
+        EXPECT_TRUE(is_zero(p, 6 * HK_MIB));
+        free(p);
+    }
+}
+
+/* ---- Other sizes, in place ---- */
+
+TEST_F(Large, RunsGrowAndShrinkInPlace)
+{
+    char *p = alloc(20 * HK_MIB);
+    size_t usable = hk_large_usable(p);
+    fill(p, usable);
+    ASSERT_TRUE(hk_large_resize(p, 5 * HK_MIB));
+    EXPECT_LT(hk_large_usable(p), usable);
+    EXPECT_GE(hk_large_usable(p), 5 * HK_MIB);
+    check_everything();
+    ASSERT_TRUE(hk_large_resize(p, 12 * HK_MIB)) << "what it gave back is still free";
+    EXPECT_GE(hk_large_usable(p), 12 * HK_MIB);
+    EXPECT_TRUE(holds(p, 5 * HK_MIB));
+    check_everything();
+    char *behind = alloc(8 * HK_MIB);
+    if (behind > p && behind < p + 30 * HK_MIB) {
+        EXPECT_FALSE(hk_large_resize(p, 40 * HK_MIB)) << "somebody is in the way";
+        EXPECT_TRUE(holds(p, 5 * HK_MIB));
+    }
+    free(behind);
+    free(p);
+}
+
+TEST_F(Large, AResizedBlockHoldsWhatWasAskedFor)
+{
+    /* A mapping out of the cache is larger than what is asked for, by up to a quarter. */
+    for (size_t first : {70 * HK_MIB, 80 * HK_MIB, 85 * HK_MIB})
+        for (size_t n : {66 * HK_MIB + 1, 70 * HK_MIB + 5, 80 * HK_MIB - 4096, 80 * HK_MIB, 84 * HK_MIB + 1}) {
+            char *p = map(first);
+            ASSERT_TRUE(hk_large_resize(p, n) || n > first);
+            free(p);
+            p = map(66 * HK_MIB);
+            if (hk_large_resize(p, n)) {
+                EXPECT_GE(hk_large_usable(p), n) << "first " << first;
+                p[n - 1] = 1;
+            }
+            free(p);
+        }
+}
+
+TEST_F(Large, MappingsShrinkInPlaceAndGiveTheRestBack)
+{
+    char *p = map(80 * HK_MIB);
+    fill(p, 80 * HK_MIB);
+    size_t bytes = hk_large_read_counts().mapping_bytes;
+    ASSERT_TRUE(hk_large_resize(p, 10 * HK_MIB));
+    EXPECT_EQ(bytes - hk_large_read_counts().mapping_bytes, 70 * HK_MIB);
+    EXPECT_TRUE(holds(p, 10 * HK_MIB));
+    EXPECT_GE(hk_large_usable(p), 10 * HK_MIB);
+    EXPECT_LT(hk_large_usable(p), 20 * HK_MIB);
+    free(p);
+}
+
+/* ---- Rule 12: moving a mapping ---- */
+
+TEST_F(Large, MappingsMoveWithoutCopying)
+{
+    char *p = map(3 * HK_MIB);
+    fill(p, 3 * HK_MIB);
+    size_t n = 3 * HK_MIB, moves = 0;
+    while (n < 100 * HK_MIB) {
+        size_t more = n + n / 2;
+        char *q = hk_large_resize(p, more) ? p : static_cast<char *>(hk_large_remap(p, more));
+        ASSERT_NE(q, nullptr);
+        if (q != p) {
+            moves++;
+            EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_GONE_LARGE)) << "where it was";
+        }
+        EXPECT_EQ(hk_key_kind(hk_key_of(q)), static_cast<unsigned>(HK_KEY_LARGE));
+        EXPECT_GE(hk_large_usable(q), more);
+        EXPECT_TRUE(holds(q, n));
+        fill(q, more);
+        p = q;
+        n = more;
+    }
+    EXPECT_EQ(hk_large_read_counts().remaps - before.remaps, moves);
+    EXPECT_EQ(hk_large_read_counts().mappings, 1u);
+    EXPECT_GE(hk_large_read_counts().mapping_bytes, n);
+    free(p);
+    EXPECT_EQ(hk_large_read_counts().mapping_bytes, 0u);
+}
+
+TEST_F(Large, AMappingThatCannotBeMovedIsAsBefore)
+{
+    char *p = map(5 * HK_MIB);
+    fill(p, 5 * HK_MIB);
+    size_t usable = hk_large_usable(p);
+    EXPECT_EQ(hk_large_remap(p, size_t{1} << 46), nullptr) << "no such room";
+    EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
+    EXPECT_EQ(hk_large_usable(p), usable);
+    EXPECT_TRUE(holds(p, 5 * HK_MIB));
+    free(p);
+    char *run = alloc(5 * HK_MIB);
+    EXPECT_EQ(hk_large_remap(run, 6 * HK_MIB), nullptr) << "a run is part of a mapping that others use";
+    free(run);
+}
+
+/* ---- The cache of mappings ---- */
+
+TEST_F(Large, FreedMappingsAreUsedAgainWithinAQuarter)
+{
+    char *p = map(80 * HK_MIB);
+    free(p);
+    EXPECT_GE(hk_large_read_counts().cached_bytes, 80 * HK_MIB);
+    char *q = map(75 * HK_MIB);
+    EXPECT_EQ(q, p);
+    EXPECT_EQ(hk_large_read_counts().cache_hits - before.cache_hits, 1u);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    free(q);
+    q = map(40 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cache_hits - before.cache_hits, 1u) << "twice as large as asked for";
+    free(q);
+}
+
+TEST_F(Large, TheCacheOfMappingsIsBounded)
+{
+    std::vector<char *> live;
+    for (int i = 0; i < 20; i++)
+        live.push_back(map(30 * HK_MIB));
+    for (char *p : live) {
+        free(p);
+        EXPECT_LE(hk_large_read_counts().cached_bytes, size_t{128} * HK_MIB);
+    }
+    {
+        WithOption bytes("superslab_max_memory_mb", "40");
+        free(map(30 * HK_MIB));
+        EXPECT_LE(hk_large_read_counts().cached_bytes, 40 * HK_MIB);
+        free(map(50 * HK_MIB));
+        EXPECT_LE(hk_large_read_counts().cached_bytes, 40 * HK_MIB) << "too large to be kept";
+    }
+    live.clear();
+    for (int i = 0; i < 30; i++)
+        live.push_back(map(2 * HK_MIB));
+    for (char *p : live)
+        free(p);
+    EXPECT_LE(hk_large_read_counts().cached_bytes, size_t{128} * HK_MIB);
+    EXPECT_GT(hk_large_trim(), 0u);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+}
+
+TEST_F(Large, MemoryThatGrowsIsPaidForWithWhatLiesIdle)
+{
+    char *mapping = map(60 * HK_MIB), *run = alloc(60 * HK_MIB);
+    free(mapping);
+    free(run);
+    EXPECT_GT(hk_large_read_counts().cached_bytes, 0u);
+    EXPECT_GT(hk_superslab_counts.cached, 0u);
+    char *p = map(300 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    EXPECT_EQ(hk_superslab_counts.cached, 0u);
+    free(p);
+}
+
+/* ---- Faults ---- */
+
+TEST_F(Large, ASecondFreeIsRefused)
+{
+    for (size_t n : {2 * HK_MIB, 50 * HK_MIB, 100 * HK_MIB, 200 * HK_MIB}) {
+        char *p = alloc(n);
+        size_t usable = hk_large_usable(p);
+        free(p);
+        hk_slab *slab;
+        hk_fault fault{};
+        ASSERT_NE(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
+        EXPECT_FALSE(hk_block_slab(p, &slab, &fault));
+        EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+        EXPECT_EQ(fault.block_size, usable);
+    }
+}
+
+TEST_F(Large, APointerIntoABlockIsRefused)
+{
+    for (size_t n : {2 * HK_MIB, 100 * HK_MIB}) {
+        char *p = alloc(n);
+        hk_fault fault{};
+        EXPECT_FALSE(hk_large_free(p + 4096, &fault));
+        EXPECT_EQ(fault.kind, HK_FAULT_INSIDE);
+        EXPECT_EQ(fault.block, p);
+        EXPECT_EQ(fault.block_size, hk_large_usable(p));
+        free(p);
+    }
+}
+
+TEST_F(Large, APointerBehindTheFirstSlotOfARunIsNobodys)
+{
+    /* Slabs lie there first: their keys must not make an interior pointer of the run a double free of theirs. */
+    {
+        TestHeap heap;
+        std::vector<void *> blocks = heap.take(79, 8);
+        heap.give(blocks);
+    }
+    trim_all();
+    char *p = alloc(30 * HK_MIB);
+    ASSERT_TRUE(hk_large_resize(p, 10 * HK_MIB));
+    ASSERT_TRUE(hk_large_resize(p, 20 * HK_MIB));
+    for (size_t offset = HK_SLOT_SIZE; offset < hk_large_usable(p); offset += HK_SLOT_SIZE)
+        ASSERT_EQ(hk_key_of(p + offset), 0u) << offset;
+    free(p);
+}
+
+} // namespace

@@ -1,0 +1,272 @@
+/* The pool: the three stages in their order, affinity of classes, runs of slots, giving back and purging. */
+#include "test_heap.h"
+
+namespace
+{
+
+constexpr unsigned kClass = 3, kOther = 31, kRun = 51; /* the last has slabs of three slots */
+
+using Counts = struct hk_pool_counts;
+
+struct hk_heap *const kOwner = &hk_guests; /* who owns the slabs that tests make does not matter here */
+
+class Pool : public HeapTest
+{
+  protected:
+    Counts before = counts_now();
+
+    static Counts counts_now()
+    {
+        HeldLock held(&hk_pool_lock);
+        return hk_pool_counts;
+    }
+    /* How often a stage was used since the last question. */
+    size_t since(size_t Counts::*counter)
+    {
+        size_t n = counts_now().*counter - before.*counter;
+        before = counts_now();
+        return n;
+    }
+    static hk_slab *acquire(unsigned size_class)
+    {
+        if (hk_classes[size_class].slots != 1)
+            return hk_pool_acquire_run(size_class);
+        hk_slab *slab = nullptr;
+        EXPECT_LE(hk_pool_acquire_slots(size_class, &slab, 1), 1u);
+        return slab;
+    }
+    /* A slab's life, in which its first n blocks are handed out. */
+    static void live(hk_slab *slab, unsigned size_class, unsigned n = 1)
+    {
+        hk_slab_init(slab, size_class, kOwner);
+        std::vector<void *> blocks(n);
+        ASSERT_EQ(hk_slab_take(slab, blocks.data(), n), n);
+        for (unsigned i = 0; i < n; i++)
+            ASSERT_TRUE(hk_slab_put(slab, i));
+        hk_slab_fini(slab);
+    }
+    static void use_and_release(hk_slab *slab, unsigned size_class, unsigned n = 1)
+    {
+        live(slab, size_class, n);
+        hk_pool_release(slab, hk_classes[size_class].slots);
+    }
+    static void release_untouched(hk_slab *slab, unsigned nslots = 1) { hk_pool_release(slab, nslots); }
+    static uint32_t bit(const hk_slab *slab) { return 1u << slab->slot; }
+};
+
+TEST_F(Pool, TakesAnEmptySlotBeforeAnUnusedOneBeforeASuperslab)
+{
+    hk_slab *first = acquire(kClass);
+    EXPECT_EQ(since(&Counts::stage3_mapped), 1u);
+    hk_slab *second = acquire(kClass);
+    EXPECT_EQ(since(&Counts::stage2_unused), 1u);
+    EXPECT_EQ(second->superslab, first->superslab);
+    use_and_release(first, kClass);
+    EXPECT_EQ(first->superslab->empty, bit(first));
+    EXPECT_EQ(acquire(kClass), first);
+    EXPECT_EQ(since(&Counts::stage1_same_class), 1u);
+    use_and_release(first, kClass);
+    EXPECT_EQ(acquire(kOther), first) << "memory of another class is better than none";
+    EXPECT_EQ(since(&Counts::stage1_any_class), 1u);
+    check_pool();
+    release_untouched(first);
+    release_untouched(second);
+}
+
+TEST_F(Pool, PrefersAnEmptySlotOfTheSameClass)
+{
+    hk_slab *pin = acquire(kClass), *mine = acquire(kClass), *others[3];
+    for (hk_slab *&slab : others)
+        slab = acquire(kOther);
+    use_and_release(others[0], kOther);
+    use_and_release(mine, kClass);
+    use_and_release(others[1], kOther);
+    EXPECT_EQ(acquire(kClass), mine);
+    hk_slab *any = acquire(kClass);
+    EXPECT_TRUE(any == others[0] || any == others[1]);
+    for (hk_slab *slab : {pin, mine, any, others[2]})
+        release_untouched(slab);
+}
+
+TEST_F(Pool, FillsTheFullestSuperslab)
+{
+    std::vector<hk_slab *> slots;
+    for (unsigned i = 0; i < 2 * HK_SLOTS_PER_SUPERSLAB; i++)
+        slots.push_back(acquire(kClass));
+    hk_superslab *fuller = slots[0]->superslab, *emptier = slots.back()->superslab;
+    ASSERT_NE(fuller, emptier);
+    for (unsigned i : {3u, 9u})
+        release_untouched(slots[i]);
+    for (unsigned i = 40; i < 60; i++)
+        release_untouched(slots[i]);
+    check_pool();
+    for (unsigned i : {3u, 9u})
+        EXPECT_EQ(slots[i] = acquire(kClass), &fuller->table->slabs[i]);
+    for (unsigned i = 40; i < 60; i++) {
+        slots[i] = acquire(kClass);
+        EXPECT_EQ(slots[i]->superslab, emptier);
+    }
+    for (hk_slab *slab : slots)
+        release_untouched(slab);
+}
+
+TEST_F(Pool, ASuperslabWithoutSlotsInUseGoesBack)
+{
+    size_t carved = hk_superslab_counts.carved;
+    hk_slab *used = acquire(kClass), *untouched = acquire(kClass);
+    hk_superslab *superslab = used->superslab;
+    EXPECT_EQ(hk_superslab_counts.carved, carved + 1);
+    release_untouched(untouched);
+    use_and_release(used, kClass);
+    EXPECT_EQ(hk_superslab_counts.carved, carved);
+    EXPECT_EQ(superslab->state, HK_SUPERSLAB_FREE);
+    EXPECT_TRUE(superslab->resident);
+    EXPECT_EQ(since(&Counts::superslab_releases), 1u);
+    /* And comes back, knowing which of its slots have memory. */
+    hk_slab *again = acquire(kClass);
+    EXPECT_EQ(since(&Counts::stage3_cached), 1u);
+    EXPECT_EQ(again->superslab, superslab);
+    EXPECT_EQ(superslab->active | superslab->empty, bit(used) | bit(again));
+    check_pool();
+    release_untouched(again);
+    trim_all();
+    hk_slab *untouched_again = acquire(kClass);
+    release_untouched(untouched_again);
+    EXPECT_FALSE(superslab->resident) << "no slot had memory";
+    EXPECT_TRUE(superslab->zero);
+}
+
+TEST_F(Pool, ASuperslabThatWasALargeBlockHasMemoryEverywhere)
+{
+    bool zero;
+    void *large = hk_large_alloc(HK_SUPERSLAB_SIZE, HK_MIN_ALIGN, HK_LARGE_ANY, &zero);
+    ASSERT_NE(large, nullptr);
+    memset(large, 0xa5, HK_SUPERSLAB_SIZE);
+    hk_fault fault{};
+    ASSERT_TRUE(hk_large_free(large, &fault));
+    hk_slab *slab = acquire(kClass);
+    hk_superslab *superslab = slab->superslab;
+    ASSERT_EQ(superslab->base, reinterpret_cast<char *>(hk_align_down(reinterpret_cast<uintptr_t>(large),
+                                                                       HK_SUPERSLAB_SIZE)));
+    EXPECT_EQ(superslab->active | superslab->empty, ~0u);
+    hk_slab_init(slab, kClass, kOwner);
+    EXPECT_EQ(slab->fresh_from, hk_classes[kClass].nblocks) << "nothing in it is zero";
+    hk_slab_fini(slab);
+    hk_pool_release(slab, 1);
+}
+
+/* ---- Runs ---- */
+
+TEST_F(Pool, RunsAreAdjacentSlotsOfOneSuperslab)
+{
+    std::vector<std::pair<hk_slab *, unsigned>> runs;
+    for (unsigned size_class = HK_CLASS_FIRST_MEDIUM; size_class < HK_NCLASSES; size_class++) {
+        unsigned n = hk_classes[size_class].slots;
+        hk_slab *slab = acquire(size_class);
+        ASSERT_NE(slab, nullptr);
+        EXPECT_LE(slab->slot + n, HK_SLOTS_PER_SUPERSLAB);
+        uint32_t mask = hk_low_mask32(n) << slab->slot;
+        EXPECT_EQ(slab->superslab->active & mask, mask);
+        for (auto [other, slots] : runs) {
+            EXPECT_TRUE(other->superslab != slab->superslab || other->slot + slots <= slab->slot ||
+                        slab->slot + n <= other->slot)
+                << "two runs overlap";
+        }
+        check_pool();
+        runs.emplace_back(slab, n);
+    }
+    for (auto [slab, n] : runs) {
+        release_untouched(slab, n);
+        check_pool();
+    }
+}
+
+TEST_F(Pool, ARunWithMemoryIsPreferred)
+{
+    hk_slab *pin = acquire(kClass), *gap = acquire(kRun), *run = acquire(kRun);
+    release_untouched(gap, 3);
+    use_and_release(run, kRun, hk_classes[kRun].nblocks);
+    EXPECT_EQ(hk_count_bits32(run->superslab->empty), 3u);
+    EXPECT_EQ(acquire(kRun), run) << "and not the untouched slots before it";
+    release_untouched(run, 3);
+    release_untouched(pin);
+}
+
+TEST_F(Pool, SlotsOfARunServeAsSingleOnes)
+{
+    hk_slab *pin = acquire(kClass), *run = acquire(kRun);
+    use_and_release(run, kRun, hk_classes[kRun].nblocks);
+    std::set<hk_slab *> slots;
+    for (int i = 0; i < 3; i++) {
+        hk_slab *slab = acquire(kClass);
+        slots.insert(slab);
+        hk_slab_init(slab, kClass, kOwner);
+        EXPECT_EQ(hk_slab_of(slab->blocks), slab) << "its slot is not the second of a run any more";
+        hk_slab_fini(slab);
+    }
+    EXPECT_EQ(slots, (std::set<hk_slab *>{run, run + 1, run + 2}));
+    for (hk_slab *slab : slots)
+        hk_pool_release(slab, 1);
+    release_untouched(pin);
+}
+
+/* ---- Purging ---- */
+
+TEST_F(Pool, PurgedSlotsAreZeroAndUnusedAgain)
+{
+    hk_slab *pin = acquire(kClass), *slab = acquire(kClass), *neighbour = acquire(kOther);
+    char *slot = slab->superslab->base + slab->slot * HK_SLOT_SIZE;
+    memset(slot, 0xa5, 2 * HK_SLOT_SIZE);
+    live(slab, kClass, hk_classes[kClass].nblocks);
+    live(neighbour, kOther, 7);
+    hk_pool_release(slab, 1);
+    hk_pool_release(neighbour, 1);
+    EXPECT_EQ(counts_now().slots_empty, 2u);
+    since(&Counts::slots_purged);
+    EXPECT_EQ(hk_pool_purge(), 2 * HK_SLOT_SIZE);
+    EXPECT_EQ(since(&Counts::slots_purged), 2u);
+    EXPECT_EQ(counts_now().slots_empty, 0u);
+    EXPECT_EQ(slab->superslab->purging, 0u);
+    for (size_t i = 0; i < 2 * HK_SLOT_SIZE; i += 4096)
+        EXPECT_EQ(slot[i], 0) << i;
+    EXPECT_EQ(hk_pool_purge(), 0u) << "there is nothing left";
+    check_pool();
+    hk_slab *again = acquire(kClass);
+    hk_slab_init(again, kClass, kOwner);
+    EXPECT_EQ(again->fresh_from, 0) << "all of it is fresh again";
+    hk_slab_fini(again);
+    hk_pool_release(again, 1);
+    release_untouched(pin);
+}
+
+TEST_F(Pool, NobodyTakesASlotThatIsBeingPurged)
+{
+    hk_slab *pin = acquire(kClass), *slab = acquire(kClass);
+    {
+        /* As another thread leaves it while it advises the kernel, without the lock. */
+        HeldLock held(&hk_pool_lock);
+        slab->superslab->active &= ~bit(slab);
+        slab->superslab->purging |= bit(slab);
+        hk_pool_counts.slots_active--;
+        slab->touched = 1;
+    }
+    std::vector<hk_slab *> slots;
+    while (slots.empty() || slots.back()->superslab == slab->superslab)
+        slots.push_back(acquire(kClass));
+    EXPECT_EQ(std::count(slots.begin(), slots.end(), slab), 0);
+    EXPECT_EQ(slots.size(), HK_SLOTS_PER_SUPERSLAB - 2 + 1);
+    for (hk_slab *s : slots)
+        release_untouched(s);
+    release_untouched(pin);
+    EXPECT_EQ(slab->superslab->state, HK_SUPERSLAB_CARVED) << "a superslab does not go back meanwhile";
+    /* The child of a fork takes it for EMPTY: then the superslab can go. */
+    {
+        HeldLock held(&hk_pool_lock);
+        hk_pool_after_fork();
+    }
+    EXPECT_EQ(slab->superslab->purging, 0u);
+    EXPECT_EQ(slab->superslab->state, HK_SUPERSLAB_FREE);
+    EXPECT_FALSE(slab->superslab->zero);
+}
+
+} // namespace
