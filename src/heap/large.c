@@ -414,8 +414,10 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
     size_t size = hk_growing_size((size_t)(record->block - record->base) + n);
-    if (size == record->size)
+    if (size == record->size) {
+        record->usable = size - (size_t)(record->block - record->base);
         return true;
+    }
     /* A mapping that is to have huge pages must start where one can: then it moves. */
     bool misplaced = size >= HK_HUGE_MIN && ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) != 0;
     if (size > record->size && misplaced)

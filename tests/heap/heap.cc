@@ -404,17 +404,30 @@ TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)
 
 /* ---- Heaps whose thread is gone without notice ---- */
 
+struct Others {
+    struct hk_heap *heap;
+    void **tops[HK_NCLASSES];
+};
+
 TEST_F(Heap, AHeapOfAThreadThatNeverParkedItIsFoundAgain)
 {
     void **tops[HK_NCLASSES], **tops_again[HK_NCLASSES];
     int thread;
     struct hk_heap *lost = hk_heap_obtain(tops, &thread);
     ASSERT_NE(lost, nullptr);
+    /* Parked heaps are taken first: it is looked for before a new heap would be made. */
+    std::vector<std::unique_ptr<Others>> others;
+    while (hk_heap_is_parked_one()) {
+        others.push_back(std::make_unique<Others>());
+        others.back()->heap = hk_heap_obtain(others.back()->tops, others.back().get());
+    }
     struct hk_heap *again = hk_heap_obtain(tops_again, &thread);
     EXPECT_EQ(again, lost);
     EXPECT_EQ(again->state, HK_HEAP_RUNNING);
     hk_fault fault{};
     hk_heap_park(again, tops_again, &fault);
+    for (auto &other : others)
+        hk_heap_park(other->heap, other->tops, &fault);
 }
 
 TEST_F(Heap, AfterAForkParksAllButTheSurvivors)
