@@ -93,10 +93,9 @@ def row_lines(row, results, judgements):
     if row.kind == "calls":
         lines = [("", row.unit, "of these")]
     else:
-        # `true` is what the others are net of; of itself the whole is shown.
-        memory, memory_title = ("peak_kib", "") if row is TRUE else ("net_kib", " net")
-        lines = [("", row.unit, "quartiles", "CPU s", f"peak RSS{memory_title} MiB", "faults",
-                  *(title for _, title in row.columns))]
+        # `true` is what the others are net of.
+        memory = {"peak RSS MiB": "peak_kib"} if row is TRUE else {"peak RSS MiB": "peak_kib", "net": "net_kib"}
+        lines = [("", row.unit, "quartiles", "CPU s", *memory, "faults", *(title for _, title in row.columns))]
     for name, result in results.items():
         if not result["runs"]:
             continue
@@ -108,7 +107,7 @@ def row_lines(row, results, judgements):
         lines.append(
             (
                 name, number(spread.median), f"{number(spread.low)} - {number(spread.high)}", _cell(result, "cpu"),
-                _cell(result, memory, 1 / 1024), _cell(result, "faults"),
+                *(_cell(result, measure, 1 / 1024) for measure in memory.values()), _cell(result, "faults"),
                 *(_cell(result, measure) for measure, _ in row.columns),
             )
         )

@@ -1,7 +1,6 @@
 /* The system's calls: alignment, access, what reads as zero, counts, and failures that change nothing. */
 #include <gtest/gtest.h>
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -34,7 +33,8 @@ TEST(Os, MappingsAreAlignedZeroAndCounted)
         for (size_t i = 0; i < 3 * HK_SLOT_SIZE; i++)
             ASSERT_EQ(p[i], 0);
         memset(p, 1, 3 * HK_SLOT_SIZE);
-        EXPECT_EQ(munmap(p, 3 * HK_SLOT_SIZE), 0);
+        EXPECT_TRUE(hk_os_unmap(p, 3 * HK_SLOT_SIZE, 3 * HK_SLOT_SIZE));
+        EXPECT_EQ(reserved(), before);
     }
 }
 
@@ -57,7 +57,8 @@ TEST(Os, ReservationsBecomeMemoryAsTheyAreCommitted)
     EXPECT_EQ(hk_os_counts.bytes_committed, committed);
     ASSERT_TRUE(hk_os_commit(p + HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE)) << "and again";
     EXPECT_EQ(p[HK_SUPERSLAB_SIZE + HK_SLOT_SIZE], 0);
-    EXPECT_EQ(munmap(p, 4 * HK_SUPERSLAB_SIZE), 0);
+    EXPECT_TRUE(hk_os_unmap(p, 4 * HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE));
+    EXPECT_EQ(hk_os_counts.bytes_committed, committed);
 }
 
 TEST(OsDeathTest, ReservationsHaveNoAccess)
@@ -91,15 +92,18 @@ TEST(Os, MappingsGrowInPlaceOrMove)
     size_t before = reserved();
     ASSERT_TRUE(hk_os_resize_in_place(p, n, n / 2));
     EXPECT_EQ(before - reserved(), n / 2);
-    auto *to = static_cast<char *>(hk_os_reserve(4 * n, HK_SUPERSLAB_SIZE));
+    auto *to = static_cast<char *>(hk_os_resize_moving(p, n / 2, 4 * n));
     ASSERT_NE(to, nullptr);
-    ASSERT_TRUE(hk_os_resize_onto(p, n / 2, 4 * n, to));
     EXPECT_EQ(reserved(), before - n + 4 * n);
     for (size_t i = 0; i < n / 2; i++)
         ASSERT_EQ(to[i], 7);
     EXPECT_EQ(to[n / 2], 0);
     memset(to, 8, 4 * n);
-    EXPECT_EQ(munmap(to, 4 * n), 0);
+    EXPECT_EQ(hk_os_resize_moving(to, 4 * n, kImpossible), nullptr);
+    EXPECT_EQ(reserved(), before - n + 4 * n);
+    EXPECT_EQ(to[4 * n - 1], 8) << "nothing has changed";
+    ASSERT_TRUE(hk_os_unmap(to, 4 * n, 4 * n));
+    EXPECT_EQ(reserved(), before - n);
 }
 
 TEST(Os, TimeGoesOn)
