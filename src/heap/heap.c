@@ -748,6 +748,12 @@ void hk_heaps_dissolve_parked(struct hk_fault *fault)
 
 /* ---- Fork ---- */
 
+static void hk_store_if_other(_Atomic uint32_t *at, uint32_t value)
+{
+    if (atomic_load_explicit(at, memory_order_relaxed) != value)
+        atomic_store_explicit(at, value, memory_order_relaxed);
+}
+
 static void hk_slab_requeue(struct hk_slab *slab, void *context)
 {
     (void)context;
@@ -759,8 +765,9 @@ static void hk_slab_requeue(struct hk_slab *slab, void *context)
         count += hk_count_bits64(freed);
         flags |= (uint32_t)(freed != 0) << w;
     }
-    atomic_store_explicit(&slab->remote_count, count, memory_order_relaxed);
-    atomic_store_explicit(&slab->summary, flags, memory_order_relaxed);
+    /* Written only where they differ: else each fork would copy the descriptors of all slabs. */
+    hk_store_if_other(&slab->remote_count, count);
+    hk_store_if_other(&slab->summary, flags);
     if (flags != 0)
         hk_remote_hand_over(slab);
 }
