@@ -70,6 +70,8 @@ bool hk_str_equal(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 bool hk_str_to_u64(const char *s, size_t length, uint64_t *value)
 {
+    if (length == 0)
+        return false;
     uint64_t result = 0;
     for (size_t i = 0; i < length; i++) {
         if (s[i] < '0' || s[i] > '9')
@@ -79,5 +81,5 @@ bool hk_str_to_u64(const char *s, size_t length, uint64_t *value)
             return false;
     }
     *value = result;
-    return length > 0;
+    return true;
 }
