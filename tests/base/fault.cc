@@ -87,7 +87,6 @@ TEST_F(Fault, MayBeIgnored)
 
 TEST(FaultDeathTest, AbortsUnlessToldOtherwise)
 {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
     hk_fault fault = fault_of(HK_FAULT_DOUBLE_FREE);
     EXPECT_EXIT(hk_fault_report(&fault, "free"), testing::KilledBySignal(SIGABRT),
                 "^hakmem: free\\(0x7f0012345678\\): double free");
@@ -95,7 +94,6 @@ TEST(FaultDeathTest, AbortsUnlessToldOtherwise)
 
 TEST(FaultDeathTest, AssertionsSayWhatDoesNotHold)
 {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
     EXPECT_EXIT(hk_assert(1 + 1 == 3), testing::KilledBySignal(SIGABRT),
                 "^hakmem: internal error: 1 \\+ 1 == 3 does not hold at .*fault.cc:[0-9]+");
 }

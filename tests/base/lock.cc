@@ -104,7 +104,6 @@ TEST(Lock, RanksMayBeTakenUpwardsAndTriedInAnyOrder)
 /* Rule 5: never wait for a second heap lock while holding one. */
 TEST(LockDeathTest, ASecondHeapsLockIsNotWaitedFor)
 {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
     hk_lock heap, other, heaps;
     hk_lock_init(&heap, HK_RANK_HEAP);
     hk_lock_init(&other, HK_RANK_HEAP);
@@ -116,7 +115,6 @@ TEST(LockDeathTest, ASecondHeapsLockIsNotWaitedFor)
 
 TEST(LockDeathTest, OnlyTheHolderReleases)
 {
-    GTEST_FLAG_SET(death_test_style, "threadsafe");
     hk_lock lock;
     hk_lock_init(&lock, HK_RANK_HEAP);
     EXPECT_EXIT(hk_lock_release(&lock), testing::KilledBySignal(SIGABRT), "does not hold it");

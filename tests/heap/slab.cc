@@ -228,6 +228,7 @@ TEST_P(Slab, LeavesItsSlotsWithWhatItTouched)
             EXPECT_EQ(i >= slab->fresh_from, start >= before) << "block " << i << ", " << before << " bytes touched";
         }
         hk_slab_fini(slab);
+        EXPECT_GE(touched(), before) << "a slab that touches less leaves what was touched before it";
     }
 }
 
