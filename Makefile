@@ -32,7 +32,9 @@ bench: lib
 
 install: lib
 	@cmake --install build/release --prefix '$(PREFIX)'
-	@if [ -z '$(DESTDIR)' ] && [ "$$(id -u)" = 0 ]; then /sbin/ldconfig; fi
+	@case '$(DESTDIR)$(PREFIX)' in \
+	/usr|/usr/local) if [ "$$(id -u)" = 0 ]; then /sbin/ldconfig; fi ;; \
+	*) echo 'The loader finds libhakmem.so there by LD_LIBRARY_PATH or by -Wl,-rpath.' ;; esac
 
 format:
 	@tools/setup format

@@ -6,7 +6,7 @@
  * name, and what the C library's interface has no words for.
  *
  * Common to all functions unless a function says otherwise:
- *   - sizes and alignments are in bytes; blocks are aligned to at least 16 bytes (8 is never handed out);
+ *   - sizes and alignments are in bytes; every block is aligned to at least 16 bytes;
  *   - every function may be called from any thread, at any time, before constructors and after destructors ran;
  *     none may be called from a signal handler that interrupted one of them;
  *   - a block belongs to the program until it is given to a freeing function, from whatever thread;

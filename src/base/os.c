@@ -221,6 +221,8 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count)
     hk_syscall(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
 }
 
+uint64_t hk_os_process_id(void) { return (uint64_t)hk_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0); }
+
 uint64_t hk_os_now_ms(void)
 {
     struct timespec now;

@@ -39,6 +39,7 @@ bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to);
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
 void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 
+uint64_t hk_os_process_id(void);
 /* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */
 uint64_t hk_os_now_ms(void);
 /* Keeps standard error as it is now for hk_os_write_stderr, for programs that close it before they end. */

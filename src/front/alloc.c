@@ -196,6 +196,10 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
     } else {
         /* A guest holds no lock, so it may wait for the owner's: cheaper than a remote free that nobody joins. */
         struct hk_heap *owner = hk_slab_owner(slab);
+        if (HK_UNLIKELY(owner == NULL)) { /* released meanwhile: no block of it was live */
+            hk_fault_note(fault, hk_fault_double_free(slab, index));
+            return;
+        }
         hk_heap_enter(owner, fault);
         hk_heap_give(owner, &p, 1, fault);
         hk_heap_leave(owner);

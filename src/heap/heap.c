@@ -561,20 +561,25 @@ void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLA
         hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
 }
 
-/* A class gets slabs of its own when so many of so many slow paths have asked for it. */
+/* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many refills and
+ * flushes. What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
 #define HK_CLASS_GUEST_ALLOCS 32u
-#define HK_CLASS_GUEST_WINDOW 1024u
+#define HK_CLASS_GUEST_WINDOW 256u
 
 bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
 {
     struct hk_heap_class *c = &heap->classes[class];
     if (c->nslabs != 0)
         return false;
-    if (c->guest_allocs == 0 || heap->tick - c->guest_since > HK_CLASS_GUEST_WINDOW) {
+    uint32_t now = (uint32_t)(heap->counts.refills + heap->counts.flushes);
+    if (c->guest_allocs == 0 || now - c->guest_since > HK_CLASS_GUEST_WINDOW) {
         c->guest_allocs = 0;
-        c->guest_since = heap->tick;
+        c->guest_since = now;
     }
-    return c->guest_allocs++ < HK_CLASS_GUEST_ALLOCS;
+    if (c->guest_allocs == HK_CLASS_GUEST_ALLOCS)
+        return false;
+    c->guest_allocs++;
+    return true;
 }
 
 /* ---- The list of heaps ---- */

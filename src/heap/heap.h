@@ -42,7 +42,7 @@ struct hk_heap_class {
     uint32_t nslabs;
     uint32_t last_refill;            /* heap's tick at the last refill, for the budget */
     uint8_t capacity;                /* of the magazine, in blocks; 0 until first used */
-    uint32_t guest_since;            /* heap's tick when the count below began */
+    uint32_t guest_since;            /* refills and flushes of the heap when the count below began */
     uint8_t guest_allocs;            /* allocations that were served from the guests' heap */
     uint8_t demand;                  /* since the capacity last changed: refills, or flushes of a medium class, whose blocks
                                         are too large to be taken on the mere chance that they will be wanted */

@@ -422,8 +422,11 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
     bool misplaced = size >= HK_HUGE_MIN && ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) != 0;
     if (size > record->size && misplaced)
         return false;
-    if (!hk_os_resize_in_place(record->base, record->size, size))
-        return size < record->size; /* it is large enough as it is */
+    if (!hk_os_resize_in_place(record->base, record->size, size)) {
+        if (size > record->size)
+            return false;
+        size = record->size; /* it is large enough as it is */
+    }
     hk_large_recount(&hk_large.counts.mapping_bytes, record->size, size);
     record->size = size;
     record->usable = size - (size_t)(record->block - record->base);

@@ -327,7 +327,7 @@ static void hk_window_visit_slabs(struct hk_window *window, void *context)
             continue;
         for (unsigned s = 0; s < HK_SLOTS_PER_SUPERSLAB; s++) {
             struct hk_slab *slab = &superslab->table->slabs[s];
-            if (((superslab->active >> s) & 1) != 0 && slab->head == 0 && hk_slab_owner(slab) != NULL)
+            if (((superslab->active >> s) & 1) != 0 && hk_slab_owner(slab) != NULL && slab->head == 0)
                 v->visit(slab, v->context);
         }
     }

@@ -57,8 +57,8 @@ unsigned hk_class_of_aligned(size_t n, size_t alignment)
 {
     if (alignment > HK_CLASS_ALIGN_MAX || n > HK_MEDIUM_MAX)
         return HK_NCLASSES;
-    if (alignment <= HK_MIN_ALIGN)
-        return hk_class_of(n);
+    if (alignment <= HK_MIN_ALIGN || (alignment <= HK_MEDIUM_PAD && n > HK_SMALL_MAX))
+        return hk_class_of(n); /* medium sizes are multiples of their pad */
     if (n <= HK_SMALL_MAX && alignment <= HK_SMALL_MAX) {
         /* A power of two is among the classes, so this ends. */
         unsigned class = hk_class_of_small(n);

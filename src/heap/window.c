@@ -5,6 +5,9 @@
 
 struct hk_map hk_map HK_CACHE_ALIGNED;
 
+/* All windows, so that nobody walks the table, which is mostly pages that were never touched. */
+static struct hk_window *_Atomic hk_windows;
+
 static struct hk_window *hk_window_at(size_t index)
 {
     intptr_t entry = __atomic_load_n(&hk_map.entries[index], __ATOMIC_ACQUIRE);
@@ -35,8 +38,11 @@ bool hk_window_prepare(const void *p, size_t size)
             return false;
         hk_lock_acquire(&hk_meta_lock);
         bool mine = hk_window_at(i) == NULL;
-        if (mine)
+        if (mine) {
+            window->next = atomic_load_explicit(&hk_windows, memory_order_relaxed);
+            atomic_store_explicit(&hk_windows, window, memory_order_release);
             __atomic_store_n(&hk_map.entries[i], window->keys - hk_map.no_keys, __ATOMIC_RELEASE);
+        }
         hk_lock_release(&hk_meta_lock);
         if (!mine)
             hk_meta_free_pages(window, sizeof *window);
@@ -53,9 +59,7 @@ void hk_window_set_superslab(const void *base, struct hk_superslab *superslab)
 
 void hk_window_each(void (*visit)(struct hk_window *window, void *context), void *context)
 {
-    for (size_t i = 0; i < HK_WINDOWS; i++) {
-        struct hk_window *window = hk_window_at(i);
-        if (window != NULL)
-            visit(window, context);
-    }
+    for (struct hk_window *window = atomic_load_explicit(&hk_windows, memory_order_acquire); window != NULL;
+         window = window->next)
+        visit(window, context);
 }

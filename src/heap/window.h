@@ -34,6 +34,7 @@ struct hk_superslab;
 struct hk_window {
     _Atomic hk_key keys[HK_SLOTS_PER_WINDOW];
     struct hk_superslab *_Atomic superslabs[HK_SUPERSLABS_PER_WINDOW]; /* those that exist; NULL elsewhere */
+    struct hk_window *next; /* in the list of all windows; constant once published */
 };
 
 struct hk_map {

@@ -1,5 +1,7 @@
 #include "observe/report.h"
 
+#include <errno.h>
+
 #include "base/os.h"
 #include "base/text.h"
 #include "observe/stats.h"
@@ -26,6 +28,11 @@ static void hk_section(struct hk_text *text, const char *title)
 
 static void hk_report_memory(struct hk_text *text, const struct hk_stats *stats)
 {
+    hk_text_str(text, "hakmem: statistics of ");
+    hk_text_str(text, program_invocation_short_name);
+    hk_text_char(text, '[');
+    hk_text_dec(text, hk_os_process_id());
+    hk_text_str(text, "]\n");
     hk_section(text, "hakmem: memory, in bytes");
     hk_row(text, "live", stats->live_bytes, "blocks that the program has");
     hk_row(text, "cached", stats->cached_bytes, "blocks in threads' magazines");

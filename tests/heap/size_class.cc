@@ -63,7 +63,7 @@ TEST(SizeClasses, ServeEverySizeAtEveryAlignment)
                     expected = HK_NCLASSES;
                 else if (n <= HK_SMALL_MAX && alignment <= HK_SMALL_MAX)
                     expected = smallest_aligned(0, kFirstMedium, n, alignment);
-                else if (alignment <= HK_MIN_ALIGN && n <= HK_MEDIUM_MAX)
+                else if (alignment <= HK_MEDIUM_PAD && n > HK_SMALL_MAX && n <= HK_MEDIUM_MAX)
                     expected = smallest_aligned(kFirstMedium, kFirstAligned, n, alignment);
                 else
                     expected = smallest_aligned(kFirstAligned, HK_NCLASSES, n, alignment);
