@@ -204,8 +204,6 @@ static void hk_options_read_variable(const char *variable, bool profile_pass)
     unsigned id = (unsigned)(info - hk_option_infos);
     if ((id == HK_OPTION_profile) != profile_pass)
         return;
-    if (equals[1] == '\0') /* as good as unset */
-        return;
     uint64_t value;
     if (!hk_parse_value(info, equals + 1, &value)) {
         hk_warn_invalid(info, variable, name_length, equals + 1);

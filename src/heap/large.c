@@ -413,9 +413,10 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
 
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
-    size_t size = hk_growing_size((size_t)(record->block - record->base) + n);
-    if (size == record->size) {
-        record->usable = size - (size_t)(record->block - record->base);
+    size_t offset = (size_t)(record->block - record->base);
+    size_t size = hk_growing_size(offset + n);
+    if (size >= record->size && offset + n <= record->size) { /* it fits as it is */
+        record->usable = record->size - offset;
         return true;
     }
     /* A mapping that is to have huge pages must start where one can: then it moves. */
@@ -429,7 +430,7 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
     }
     hk_large_recount(&hk_large.counts.mapping_bytes, record->size, size);
     record->size = size;
-    record->usable = size - (size_t)(record->block - record->base);
+    record->usable = size - offset;
     hk_mapping_advise(record);
     return true;
 }

@@ -256,9 +256,28 @@ TEST_F(Heap, IsAGuestForAClassUntilThatIsBusy)
     EXPECT_GT(allowed, 0u);
     EXPECT_LT(allowed, 1000u);
     EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k1024)) << "another class";
-    heap->tick += 1000000;
+    heap->counts.refills += 1000000;
     EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k64)) << "what was long ago does not count";
+    heap->counts.refills -= 1000000;
     heap->classes[k64].guest_allocs = 0;
+}
+
+/* Once a heap made a slow path, and so a step towards "long ago", of each call for a class that was a guest. */
+TEST_F(Heap, ManyClassesInTurnDoNotKeepEachOtherGuests)
+{
+    TestHeap heap;
+    HeldLock held(&heap->lock);
+    unsigned guests = 1;
+    for (unsigned round = 0; round < 1000 && guests > 0; round++) {
+        guests = 0;
+        for (unsigned c = 0; c < HK_NCLASSES; c++) {
+            heap->tick += 2;
+            guests += hk_heap_is_guest_for(heap.get(), c);
+        }
+    }
+    EXPECT_EQ(guests, 0u);
+    for (unsigned c = 0; c < HK_NCLASSES; c++)
+        heap->classes[c].guest_allocs = 0;
 }
 
 TEST_F(Heap, AClassTakesItsSlabFromTheGuestsWithIt)
