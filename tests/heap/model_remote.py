@@ -10,7 +10,9 @@ of it that a lock guards. In every state:
   the slab is in one pending stack at most, and once;
   it is released only with an empty remote bitmap, and with its token at rest.
 
-In every state in which no thread is inside an operation, collecting what is pending brings every freed block back.
+In every state in which no thread is inside an operation, collecting what is pending brings every freed block back. (In
+some of them the slab waits in the stack of an earlier owner. The C code looks again after a push and after an adoption
+so that it does not wait long; that is not modelled, nor needed for what is proved here.)
 
 Then the same for protocols that are broken on purpose, each of which must be found out: so the model is known to see.
 The order of memory operations is not modelled: all of those that matter are sequentially consistent.
