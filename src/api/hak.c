@@ -18,16 +18,7 @@ HK_EXPORT void hak_free(void *ptr) { hk_free_hot(ptr); }
 
 HK_EXPORT void *hak_calloc(size_t count, size_t n) { return hk_calloc_any(count, n); }
 
-HK_EXPORT void *hak_realloc(void *ptr, size_t n)
-{
-    if (ptr == NULL)
-        return hk_malloc_hot(n);
-    if (n == 0) {
-        hk_free_hot(ptr);
-        return NULL;
-    }
-    return hk_realloc_block(ptr, n, "hak_realloc");
-}
+HK_EXPORT void *hak_realloc(void *ptr, size_t n) { return hk_realloc_any(ptr, n, "hak_realloc"); }
 
 HK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t n)
 {

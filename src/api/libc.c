@@ -30,16 +30,7 @@ HK_EXPORT void cfree(void *p) { hk_free_hot(p); }
 
 HK_EXPORT void *calloc(size_t count, size_t n) { return hk_calloc_any(count, n); }
 
-HK_EXPORT void *realloc(void *p, size_t n)
-{
-    if (p == NULL)
-        return hk_malloc_hot(n);
-    if (n == 0) {
-        hk_free_hot(p);
-        return NULL;
-    }
-    return hk_realloc_block(p, n, "realloc");
-}
+HK_EXPORT void *realloc(void *p, size_t n) { return hk_realloc_any(p, n, "realloc"); }
 
 HK_EXPORT void *reallocarray(void *p, size_t count, size_t n)
 {

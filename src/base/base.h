@@ -24,7 +24,6 @@
 
 #define HK_KIB ((size_t)1 << 10)
 #define HK_MIB ((size_t)1 << 20)
-#define HK_GIB ((size_t)1 << 30)
 
 /* A slot is the unit of which slabs are made, a superslab the unit that the shared pool gets from the OS, a window
  * the unit of the table that leads from a pointer to the key of its slot. */

@@ -211,7 +211,7 @@ void hk_free_any(void *p, const char *call)
     if (p == NULL)
         return;
     struct hk_fault fault = HK_NO_FAULT;
-    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    hk_key key = hk_key_of_any(p);
     if (hk_key_kind(key) == HK_KEY_LARGE) {
         hk_large_free(p, &fault);
     } else {
@@ -244,7 +244,7 @@ void hk_free_with_size(void *p, size_t n, const char *call)
 
 size_t hk_usable(const void *p)
 {
-    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    hk_key key = hk_key_of_any(p);
     if (HK_LIKELY(key != 0 && hk_key_kind(key) < HK_NCLASSES))
         return hk_classes[hk_key_kind(key)].size;
     return hk_key_kind(key) == HK_KEY_LARGE ? hk_large_usable(p) : 0;
@@ -308,9 +308,9 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
     return hk_realloc_move(p, usable, n, call);
 }
 
-void *hk_realloc_block(void *p, size_t n, const char *call)
+static void *hk_realloc_block(void *p, size_t n, const char *call)
 {
-    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    hk_key key = hk_key_of_any(p);
     unsigned kind = hk_key_kind(key);
     if (kind == HK_KEY_LARGE)
         return hk_realloc_large(p, n, call);
@@ -331,6 +331,17 @@ void *hk_realloc_block(void *p, size_t n, const char *call)
         return hk_no_memory();
     }
     return n <= size && n >= size / 2 ? p : hk_realloc_move(p, size, n, call);
+}
+
+void *hk_realloc_any(void *p, size_t n, const char *call)
+{
+    if (p == NULL)
+        return hk_malloc_hot(n);
+    if (n == 0) {
+        hk_free_hot(p);
+        return NULL;
+    }
+    return hk_realloc_block(p, n, call);
 }
 
 /* ---- Batches ---- */

@@ -16,8 +16,8 @@ void hk_free_slow(void *p);
 void *hk_calloc_any(size_t count, size_t n);
 /* alignment is a power of two. */
 void *hk_malloc_aligned(size_t alignment, size_t n);
-/* p is not NULL and n is not 0. */
-void *hk_realloc_block(void *p, size_t n, const char *call);
+/* As realloc: NULL allocates, n == 0 frees. */
+void *hk_realloc_any(void *p, size_t n, const char *call);
 /* True if p holds n bytes after the call, without having moved. */
 bool hk_expand_block(void *p, size_t n);
 

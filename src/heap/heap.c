@@ -362,7 +362,7 @@ static struct hk_fault hk_fault_of_key(const void *p, hk_key key)
 
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
 {
-    hk_key key = (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
+    hk_key key = hk_key_of_any(p);
     if (HK_UNLIKELY(key == 0 || hk_key_kind(key) >= HK_NCLASSES)) {
         hk_fault_note(fault, hk_fault_of_key(p, key));
         return false;

@@ -6,13 +6,13 @@
 #include "base/text.h"
 #include "observe/stats.h"
 
-#define HK_COLUMN 22
+#define HK_COLUMN 40 /* where the numbers end */
 
 static void hk_row(struct hk_text *text, const char *name, size_t value, const char *doc)
 {
     hk_text_str(text, "  ");
     hk_text_str(text, name);
-    hk_text_dec_at(text, value, HK_COLUMN + 18);
+    hk_text_dec_at(text, value, HK_COLUMN);
     if (*doc != '\0') {
         hk_text_str(text, "   ");
         hk_text_str(text, doc);
@@ -87,10 +87,9 @@ static const uint32_t hk_bands[] = {16, 32, 64, 128, 256, 512, 1024, 4096, 1u <<
 static void hk_report_classes(struct hk_text *text, const struct hk_stats *stats)
 {
     hk_section(text, "hakmem: blocks by size\n        up to           live         cached           free          slabs");
-    unsigned class = 0;
     for (unsigned band = 0; band < sizeof hk_bands / sizeof hk_bands[0]; band++) {
         struct hk_class_stats sum = {0};
-        for (class = 0; class < HK_NCLASSES; class++) {
+        for (unsigned class = 0; class < HK_NCLASSES; class++) {
             uint32_t size = hk_classes[class].size;
             if (size > hk_bands[band] || (band > 0 && size <= hk_bands[band - 1]))
                 continue;
