@@ -85,6 +85,31 @@ size_t hak_malloc_batch(size_t n, size_t count, void **out) HAK_NOEXCEPT;
 /* Frees ptrs[0..count), which may be of any sizes, from any function, in any order; NULLs are skipped. */
 void hak_free_batch(void *const *ptrs, size_t count) HAK_NOEXCEPT;
 
+/* ---- Memory (docs/memory.md says what is kept without being asked) ---- */
+
+/* How much of the idle memory hak_purge gives back to the OS. */
+enum hak_purge_level {
+    HAK_PURGE_DECAY, /* what has lain idle for a second, but for the warm budget of a program at work */
+    HAK_PURGE_QUIET, /* what has lain idle for a second */
+    HAK_PURGE_ALL    /* all, as malloc_trim(0): other running threads' magazines excepted */
+};
+
+/* Gives idle memory of the whole process back, for all threads. Returns how many bytes went. */
+size_t hak_purge(enum hak_purge_level level) HAK_NOEXCEPT;
+
+/* For a thread that is about to wait for long, as the threads of a pool: gives what its magazines hold back to the heap,
+ * where others, and hak_purge, can reach it. Its next allocations take a slow path each, as a new thread's do. */
+void hak_thread_idle(void) HAK_NOEXCEPT;
+
+/* Makes memory for count blocks of n bytes ready: mapped, faulted in, and kept though it is idle until HAK_PURGE_ALL or
+ * malloc_trim. Returns for how many blocks there is memory ready; less than count if it ran out, 0 if n is above 1 MiB. */
+size_t hak_prewarm(size_t n, size_t count) HAK_NOEXCEPT;
+
+/* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more is
+ * taken; above hard, allocations fail with ENOMEM after a purge. Also options limit_soft and limit_hard, which know the
+ * cgroup's limit. Returns 0, or -1 and EINVAL if hard is not 0 and below soft, or one is above PTRDIFF_MAX. */
+int hak_limit_set(size_t soft, size_t hard) HAK_NOEXCEPT;
+
 /* ---- The library itself ---- */
 
 /* "major.minor.patch" of the library that is loaded; static, never freed. */

@@ -5,7 +5,9 @@
 
 #include "api/start.h"
 #include "base/options.h"
+#include "front/alloc.h"
 #include "front/magazine.h"
+#include "heap/limit.h"
 
 HK_START_WITH_THIS_FILE
 
@@ -65,6 +67,32 @@ HK_EXPORT size_t hak_malloc_batch(size_t n, size_t count, void **out) { return h
 
 HK_EXPORT void hak_free_batch(void *const *ptrs, size_t count) { hk_free_many(ptrs, count); }
 
+_Static_assert((int)HAK_PURGE_DECAY == HK_PURGE_DECAY && (int)HAK_PURGE_QUIET == HK_PURGE_QUIET &&
+                   (int)HAK_PURGE_ALL == HK_PURGE_ALL, "the levels are the same");
+
+HK_EXPORT size_t hak_purge(enum hak_purge_level level)
+{
+    int saved = errno;
+    size_t bytes = hk_trim(level >= HAK_PURGE_ALL ? HK_PURGE_ALL : (enum hk_purge_level)level, 0);
+    errno = saved;
+    return bytes;
+}
+
+HK_EXPORT void hak_thread_idle(void) { hk_thread_rest(); }
+
+HK_EXPORT size_t hak_prewarm(size_t n, size_t count) { return hk_prewarm(n, count); }
+
+HK_EXPORT int hak_limit_set(size_t soft, size_t hard)
+{
+    if ((hard != 0 && soft > hard) || soft > PTRDIFF_MAX || hard > PTRDIFF_MAX) {
+        errno = EINVAL;
+        return -1;
+    }
+    atomic_store_explicit(&hk_option_values[HK_OPTION_limit_soft], soft, memory_order_relaxed);
+    atomic_store_explicit(&hk_option_values[HK_OPTION_limit_hard], hard, memory_order_relaxed);
+    return 0;
+}
+
 HK_EXPORT const char *hak_version(void)
 {
     return HK_STRING(HAK_VERSION_MAJOR) "." HK_STRING(HAK_VERSION_MINOR) "." HK_STRING(HAK_VERSION_PATCH);
@@ -88,8 +116,10 @@ HK_EXPORT int hak_option_set(const char *name, const char *value)
 {
     static const int errors[] = {[HK_OPTION_UNKNOWN] = ENOENT, [HK_OPTION_INVALID] = EINVAL, [HK_OPTION_FIXED] = EPERM};
     enum hk_option_result result = hk_option_write(name, value);
-    if (result == HK_OPTION_OK)
+    if (result == HK_OPTION_OK) {
+        hk_limit_resolve(""); /* if it is one that refers to the cgroup's */
         return 0;
+    }
     errno = errors[result];
     return -1;
 }

@@ -131,11 +131,10 @@ HK_EXPORT int mallopt(int parameter, int value)
 
 HK_EXPORT int malloc_trim(size_t pad)
 {
-    (void)pad;
     int saved = errno;
-    int result = hk_trim();
+    size_t bytes = hk_trim(HK_PURGE_ALL, pad);
     errno = saved;
-    return result;
+    return bytes != 0;
 }
 
 HK_EXPORT void malloc_stats(void) { hk_report_print(); }

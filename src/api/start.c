@@ -4,8 +4,25 @@
 
 #include "base/options.h"
 #include "base/os.h"
+#include "front/alloc.h"
 #include "front/fork.h"
+#include "heap/limit.h"
 #include "observe/report.h"
+
+/* The bands of options prewarm_superslabs_c0 to _c7, by their largest block. */
+static const uint16_t hk_prewarm_bands[] = {16, 32, 48, 64, 128, 256, 512, 1024};
+
+static void hk_prewarm_at_start(void)
+{
+    bool populate = hk_option(prefault);
+    if (hk_option(prewarm_superslabs) != 0)
+        hk_prewarm_superslabs(hk_option(prewarm_superslabs), 0, populate);
+    for (unsigned band = 0; band < sizeof hk_prewarm_bands / sizeof hk_prewarm_bands[0]; band++) {
+        uint64_t n = atomic_load_explicit(&hk_option_values[HK_OPTION_prewarm_superslabs_c0 + band], memory_order_relaxed);
+        if (n != 0)
+            hk_prewarm_superslabs(n, hk_class_of(hk_prewarm_bands[band]), populate);
+    }
+}
 
 void hk_start(void)
 {
@@ -17,6 +34,8 @@ void hk_start(void)
     if (hk_option(stats))
         hk_os_keep_stderr();
     hk_fork_init();
+    hk_limit_resolve("");
+    hk_prewarm_at_start();
 }
 
 __attribute__((destructor(101))) static void hk_finish(void)

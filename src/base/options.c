@@ -10,7 +10,16 @@ _Atomic uint64_t hk_option_values[HK_NOPTIONS] = {
 #undef HK_OPTION
 };
 
-enum hk_option_type { HK_TYPE_flag, HK_TYPE_count, HK_TYPE_bytes, HK_TYPE_profile, HK_TYPE_on_error };
+enum hk_option_type {
+    HK_TYPE_flag,
+    HK_TYPE_count,
+    HK_TYPE_bytes,
+    HK_TYPE_limit,
+    HK_TYPE_profile, /* the first that is a list of words */
+    HK_TYPE_on_error,
+    HK_TYPE_thp,
+    HK_TYPE_trace, /* of which several may be given: each is a bit */
+};
 
 #define HK_WORDS_MAX 5
 #define HK_WORD_LENGTH 12
@@ -19,7 +28,10 @@ enum hk_option_type { HK_TYPE_flag, HK_TYPE_count, HK_TYPE_bytes, HK_TYPE_profil
 static const char hk_words[][HK_WORDS_MAX][HK_WORD_LENGTH] = {
     [HK_TYPE_profile] = {"default", "throughput", "low-memory", "hardened", "debug"},
     [HK_TYPE_on_error] = {[HK_ON_ERROR_ABORT] = "abort", [HK_ON_ERROR_WARN] = "warn", [HK_ON_ERROR_IGNORE] = "ignore"},
+    [HK_TYPE_thp] = {[HK_THP_AUTO] = "auto", [HK_THP_ALWAYS] = "always", [HK_THP_NEVER] = "never"},
+    [HK_TYPE_trace] = {"purge", "slot", "lru", "drain"},
 };
+#define HK_TRACE_WORDS 4u
 
 /* Flat text instead of pointers: the table needs no relocation when the library is loaded. */
 struct hk_option_info {
@@ -70,19 +82,33 @@ static bool hk_type_is_words(enum hk_option_type type) { return type >= HK_TYPE_
 
 static void hk_text_value(struct hk_text *text, const struct hk_option_info *info, uint64_t value)
 {
-    if (hk_type_is_words(info->type))
+    if (info->type == HK_TYPE_trace) {
+        hk_text_str(text, value == 0 ? "none" : "");
+        for (unsigned i = 0; i < HK_TRACE_WORDS; i++) {
+            if (((value >> i) & 1) == 0)
+                continue;
+            hk_text_str(text, (value & ((1u << i) - 1)) != 0 ? "," : "");
+            hk_text_str(text, hk_words[info->type][i]);
+        }
+    } else if (hk_type_is_words(info->type)) {
         hk_text_str(text, hk_words[info->type][value]);
-    else
-        hk_text_dec(text, value);
+    } else {
+        hk_text_dec(text, value & ~HK_LIMIT_PERCENT);
+        hk_text_str(text, (value & HK_LIMIT_PERCENT) != 0 ? "%" : "");
+    }
 }
 
 static void hk_text_expected(struct hk_text *text, const struct hk_option_info *info)
 {
     if (info->type == HK_TYPE_flag) {
         hk_text_str(text, "0 or 1");
+    } else if (info->type == HK_TYPE_limit) {
+        hk_text_str(text, "bytes (K, M or G may follow), cgroup, or a percentage of the cgroup's limit");
     } else if (hk_type_is_words(info->type)) {
-        for (uint64_t i = 0; i <= info->max; i++) {
-            hk_text_str(text, i == 0 ? "" : i == info->max ? " or " : ", ");
+        uint64_t last = info->type == HK_TYPE_trace ? HK_TRACE_WORDS - 1 : info->max;
+        hk_text_str(text, info->type == HK_TYPE_trace ? "none, or with commas between: " : "");
+        for (uint64_t i = 0; i <= last; i++) {
+            hk_text_str(text, i == 0 ? "" : i == last ? " or " : ", ");
             hk_text_str(text, hk_words[info->type][i]);
         }
     } else {
@@ -97,7 +123,7 @@ static bool hk_parse_number(const struct hk_option_info *info, const char *text,
 {
     size_t length = strlen(text);
     unsigned shift = 0;
-    if (info->type == HK_TYPE_bytes && length > 0) {
+    if ((info->type == HK_TYPE_bytes || info->type == HK_TYPE_limit) && length > 0) {
         char unit = (char)(text[length - 1] | 0x20);
         shift = unit == 'k' ? 10 : unit == 'm' ? 20 : unit == 'g' ? 30 : 0;
         length -= shift != 0;
@@ -108,8 +134,45 @@ static bool hk_parse_number(const struct hk_option_info *info, const char *text,
     return *value >= info->min && *value <= info->max;
 }
 
+static bool hk_parse_limit(const struct hk_option_info *info, const char *text, uint64_t *value)
+{
+    size_t length = strlen(text);
+    if (hk_str_equal(text, "cgroup")) {
+        *value = HK_LIMIT_PERCENT | 100;
+        return true;
+    }
+    if (length < 2 || text[length - 1] != '%')
+        return hk_parse_number(info, text, value);
+    bool valid = hk_str_to_u64(text, length - 1, value) && *value >= 1 && *value <= 100;
+    *value |= HK_LIMIT_PERCENT;
+    return valid;
+}
+
+static bool hk_parse_trace(const char *text, uint64_t *value)
+{
+    *value = 0;
+    if (hk_str_equal(text, "none"))
+        return true;
+    for (const char *end;; text = end + 1) {
+        end = text + strcspn(text, ",");
+        unsigned i = 0;
+        while (i < HK_TRACE_WORDS && (strlen(hk_words[HK_TYPE_trace][i]) != (size_t)(end - text) ||
+                                      strncmp(text, hk_words[HK_TYPE_trace][i], (size_t)(end - text)) != 0))
+            i++;
+        if (i == HK_TRACE_WORDS)
+            return false;
+        *value |= 1u << i;
+        if (*end == '\0')
+            return true;
+    }
+}
+
 static bool hk_parse_value(const struct hk_option_info *info, const char *text, uint64_t *value)
 {
+    if (info->type == HK_TYPE_limit)
+        return hk_parse_limit(info, text, value);
+    if (info->type == HK_TYPE_trace)
+        return hk_parse_trace(text, value);
     if (!hk_type_is_words(info->type))
         return hk_parse_number(info, text, value);
     for (*value = 0; *value <= info->max; (*value)++)

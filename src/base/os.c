@@ -179,6 +179,34 @@ void hk_os_advise_huge(void *p, size_t size)
     hk_madvise(p, size, MADV_HUGEPAGE);
 }
 
+void hk_os_advise_small(void *p, size_t size)
+{
+    hk_madvise(p, size, MADV_NOHUGEPAGE);
+}
+
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+void hk_os_populate(void *p, size_t size)
+{
+    if (hk_madvise(p, size, MADV_POPULATE_WRITE))
+        return;
+    for (size_t at = 0; at < size; at += hk_os_page_size())
+        __atomic_fetch_or((char *)p + at, 0, __ATOMIC_RELAXED);
+}
+
+bool hk_os_read_file(const char *path, char *to, size_t size)
+{
+    long fd = hk_syscall(SYS_openat, AT_FDCWD, (long)path, O_RDONLY | O_CLOEXEC, 0, 0, 0);
+    if (hk_syscall_failed(fd))
+        return false;
+    long n = hk_syscall(SYS_read, fd, (long)to, (long)size - 1, 0, 0, 0);
+    hk_syscall(SYS_close, fd, 0, 0, 0, 0, 0);
+    to[hk_syscall_failed(n) ? 0 : n] = '\0';
+    return !hk_syscall_failed(n);
+}
+
 bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size)
 {
     hk_count(&hk_os_counts.mremap, 1);
@@ -214,6 +242,12 @@ bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to)
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected)
 {
     hk_syscall(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, (long)expected, 0, 0, 0);
+}
+
+void hk_os_futex_wait_ms(_Atomic uint32_t *word, uint32_t expected, uint32_t ms)
+{
+    struct timespec timeout = {.tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000};
+    hk_syscall(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, (long)expected, (long)&timeout, 0, 0);
 }
 
 void hk_os_futex_wake(_Atomic uint32_t *word, int count)

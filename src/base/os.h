@@ -37,7 +37,15 @@ void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size);
 bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to);
 
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
+void hk_os_futex_wait_ms(_Atomic uint32_t *word, uint32_t expected, uint32_t ms);
 void hk_os_futex_wake(_Atomic uint32_t *word, int count);
+
+/* The start of a file, as far as there is room, with a NUL behind it. */
+bool hk_os_read_file(const char *path, char *to, size_t size);
+/* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content stays. */
+void hk_os_populate(void *p, size_t size);
+/* Asks for no huge pages in the whole of a mapping. */
+void hk_os_advise_small(void *p, size_t size);
 
 uint64_t hk_os_process_id(void);
 /* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */

@@ -5,7 +5,9 @@
 
 #include "base/options.h"
 #include "front/magazine.h"
+#include "front/maintenance.h"
 #include "heap/large.h"
+#include "heap/limit.h"
 #include "heap/remote.h"
 
 /* Every so many slow paths a thread's outbox is drained, so that what it holds does not wait for ever. */
@@ -21,26 +23,29 @@ static void *hk_no_memory(void)
 static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
 {
     hk_lock_acquire(&heap->lock);
-    if (++heap->tick % HK_OUTBOX_PERIOD == 0)
+    __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
+    if (heap->tick % HK_OUTBOX_PERIOD == 0)
         hk_outbox_drain(heap, fault);
     hk_heap_collect(heap, fault);
 }
 
-/* Leaves it: without the lock the LRU cache is brought within its bounds. */
-static void hk_heap_leave(struct hk_heap *heap)
+/* Leaves it: what is due without the lock. */
+static void hk_heap_leave(struct hk_heap *heap, struct hk_fault *fault)
 {
-    bool due = heap->tick % HK_OUTBOX_PERIOD == 0;
+    bool due = heap->tick % HK_OUTBOX_PERIOD == 0 || heap->released;
+    heap->released = false;
     hk_lock_release(&heap->lock);
-    if (HK_UNLIKELY(due || hk_superslabs_are_too_many()))
-        hk_superslabs_trim();
+    if (HK_UNLIKELY(due || hk_superslabs_are_too_many() || hk_maintenance_is_asleep() || hk_limit_is_pressing()))
+        hk_maintain(fault);
 }
 
 /* Gathers all that lies idle anywhere, and gives it to the OS, when memory has run out: then it is worth another try. */
 HK_COLD static void hk_reclaim(struct hk_fault *fault)
 {
-    hk_heaps_dissolve_parked(fault);
-    hk_heaps_collect_all(fault);
-    hk_large_trim();
+    hk_heaps_dissolve_parked(UINT32_MAX, fault);
+    hk_heaps_tend(true, fault);
+    hk_large_purge(0, UINT64_MAX);
+    hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
     hk_superslabs_unmap_free();
 }
 
@@ -76,12 +81,12 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
             p = hk_take_one(heap, class, fresh, fault);
         else if (!guest)
             p = hk_heap_refill(heap, class, hk_self.top, fault);
-        hk_heap_leave(heap);
+        hk_heap_leave(heap, fault);
     }
     if (guest) {
         hk_heap_enter(&hk_guests, fault);
         p = hk_take_one(&hk_guests, class, fresh, fault);
-        hk_heap_leave(&hk_guests);
+        hk_heap_leave(&hk_guests, fault);
     }
     return p;
 }
@@ -104,6 +109,11 @@ static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind,
         return hk_no_memory();
     n += n == 0;
     void *p = hk_large_alloc(n, alignment, kind, zero);
+    if (HK_UNLIKELY(hk_limit_is_pressing())) {
+        struct hk_fault fault = HK_NO_FAULT;
+        hk_maintain(&fault);
+        hk_fault_check(&fault, "malloc");
+    }
     if (HK_UNLIKELY(p == NULL)) {
         struct hk_fault fault = HK_NO_FAULT;
         hk_reclaim(&fault);
@@ -178,7 +188,7 @@ static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk
             hk_heap_make_room(heap, class, hk_self.top, fault);
         *++hk_self.top[class] = p;
     }
-    hk_heap_leave(heap);
+    hk_heap_leave(heap, fault);
 }
 
 static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault)
@@ -192,7 +202,7 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
     } else if (heap != NULL) {
         hk_heap_enter(heap, fault);
         hk_outbox_add(heap, slab, index, fault);
-        hk_heap_leave(heap);
+        hk_heap_leave(heap, fault);
     } else {
         /* A guest holds no lock, so it may wait for the owner's: cheaper than a remote free that nobody joins. */
         struct hk_heap *owner = hk_slab_owner(slab);
@@ -202,7 +212,7 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
         }
         hk_heap_enter(owner, fault);
         hk_heap_give(owner, &p, 1, fault);
-        hk_heap_leave(owner);
+        hk_heap_leave(owner, fault);
     }
 }
 
@@ -358,7 +368,7 @@ size_t hk_malloc_many(size_t n, size_t count, void **out)
             unsigned want = count - got < HK_SLAB_BLOCKS_MAX ? (unsigned)(count - got) : HK_SLAB_BLOCKS_MAX;
             more = hk_heap_take(heap, class, out + got, want, NULL, &fault);
         }
-        hk_heap_leave(heap);
+        hk_heap_leave(heap, &fault);
         hk_fault_check(&fault, "malloc");
     }
     for (; got < count && (out[got] = hk_malloc_hot(n)) != NULL; got++) {
@@ -385,21 +395,45 @@ void hk_free_many(void *const *blocks, size_t count)
             struct hk_fault fault = HK_NO_FAULT;
             hk_heap_enter(heap, &fault);
             hk_heap_give(heap, slab_blocks, n, &fault);
-            hk_heap_leave(heap);
+            hk_heap_leave(heap, &fault);
             hk_fault_check(&fault, "free");
         }
     }
 }
 
-bool hk_trim(void)
+void hk_thread_rest(void)
 {
     struct hk_fault fault = HK_NO_FAULT;
     hk_thread_flush(&fault);
-    hk_heaps_dissolve_parked(&fault);
-    hk_heaps_collect_all(&fault);
-    size_t bytes = hk_pool_purge();
-    bytes += hk_superslabs_trim_to(0);
-    bytes += hk_large_trim();
+    hk_fault_check(&fault, "hak_thread_idle");
+}
+
+size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate)
+{
+    size_t done = hk_pool_prewarm(n, class, populate);
+    if (populate)
+        atomic_fetch_add_explicit(&hk_purge_prewarmed, done * HK_SUPERSLAB_SIZE, memory_order_relaxed);
+    return done;
+}
+
+size_t hk_prewarm(size_t n, size_t count)
+{
+    size_t bytes;
+    if (n > HK_MEDIUM_MAX || __builtin_mul_overflow(hk_good(n), count, &bytes))
+        return 0;
+    unsigned class = hk_class_of(n);
+    size_t slab_blocks = hk_classes[class].nblocks;
+    size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / hk_classes[class].slots * slab_blocks;
+    size_t got = hk_prewarm_superslabs((count + per_superslab - 1) / per_superslab, class, true) * per_superslab;
+    return got < count ? got : count;
+}
+
+size_t hk_trim(enum hk_purge_level level, size_t pad)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    if (level == HK_PURGE_ALL)
+        hk_thread_flush(&fault);
+    size_t bytes = hk_purge(level, pad, SIZE_MAX, &fault);
     hk_fault_check(&fault, "malloc_trim");
-    return bytes != 0;
+    return bytes;
 }

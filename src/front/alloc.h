@@ -5,7 +5,7 @@
 #ifndef HK_FRONT_ALLOC_H
 #define HK_FRONT_ALLOC_H
 
-#include "base/base.h"
+#include "heap/purge.h"
 
 /* What malloc does when the magazine of a small size is empty, and for all larger sizes. */
 void *hk_malloc_slow(size_t n);
@@ -31,7 +31,14 @@ size_t hk_good(size_t n);
 size_t hk_malloc_many(size_t n, size_t count, void **out);
 void hk_free_many(void *const *blocks, size_t count);
 
-/* Gives back to the OS all that can go; true if something went. */
-bool hk_trim(void);
+/* Gives what the calling thread's magazines and outbox hold back to the slabs. */
+void hk_thread_rest(void);
+/* Makes n superslabs ready for blocks of a class; see hk_pool_prewarm. Populated ones stay until hk_trim(HK_PURGE_ALL). */
+size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate);
+/* Makes memory for count blocks of n bytes ready; for how many there is. */
+size_t hk_prewarm(size_t n, size_t count);
+/* Gives idle memory of all threads back to the OS, and with HK_PURGE_ALL first what the caller's magazines hold; `pad`
+ * bytes may stay. Returns bytes. */
+size_t hk_trim(enum hk_purge_level level, size_t pad);
 
 #endif

@@ -5,6 +5,7 @@
 #include "front/thread.h"
 #include "heap/large.h"
 #include "heap/meta.h"
+#include "heap/purge.h"
 
 /* Before the fork every lock is taken in the order of ranks, so that no other thread is inside a structure when the
  * process is copied. From then on the forking thread's operations on locks do nothing: handlers that run later than ours
@@ -12,6 +13,7 @@
 
 static void hk_fork_prepare(void)
 {
+    hk_lock_seize(&hk_purge_lock);
     hk_lock_seize(&hk_heaps_lock);
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next)
         hk_lock_seize(&heap->lock);
@@ -30,10 +32,12 @@ static void hk_fork_parent(void)
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next)
         hk_lock_yield(&heap->lock);
     hk_lock_yield(&hk_heaps_lock);
+    hk_lock_yield(&hk_purge_lock);
 }
 
 static void hk_fork_child(void)
 {
+    hk_purge_after_fork();
     hk_superslabs_after_fork();
     hk_pool_after_fork();
     hk_heaps_after_fork(&hk_self);

@@ -4,7 +4,10 @@
 
 #include "base/options.h"
 #include "base/os.h"
+#include "base/trace.h"
+#include "heap/clock.h"
 #include "heap/meta.h"
+#include "heap/purge.h"
 #include "heap/remote.h"
 
 void *const hk_no_magazine[HK_MAGAZINE_WORDS] __attribute__((aligned(HK_MAGAZINE_WORDS * sizeof(void *))));
@@ -56,14 +59,14 @@ static uint8_t hk_bin_of(struct hk_slab *slab)
 {
     unsigned nblocks = hk_slab_class(slab)->nblocks;
     return slab->nfree == 0             ? HK_BIN_FULL
-           : hk_slab_only_fresh(slab)   ? HK_BIN_FRESH
+           : hk_slab_nidle(slab) == 0   ? HK_BIN_UNBACKED
            : slab->nfree * 4u < nblocks ? HK_BIN_QUARTER
            : slab->nfree * 2u < nblocks ? HK_BIN_HALF
                                         : HK_BIN_MOST;
 }
 
-/* True if slabs in bins have blocks that were handed out before. */
-static bool hk_class_has_used_blocks(const struct hk_heap_class *class)
+/* True if slabs in bins have free blocks with memory. */
+static bool hk_class_has_idle_blocks(const struct hk_heap_class *class)
 {
     return class->bins[HK_BIN_QUARTER] != NULL || class->bins[HK_BIN_HALF] != NULL ||
            class->bins[HK_BIN_MOST] != NULL;
@@ -71,8 +74,8 @@ static bool hk_class_has_used_blocks(const struct hk_heap_class *class)
 
 static bool hk_class_has_blocks(const struct hk_heap_class *class)
 {
-    return (class->current != NULL && class->current->nfree != 0) || hk_class_has_used_blocks(class) ||
-           class->bins[HK_BIN_FRESH] != NULL;
+    return (class->current != NULL && class->current->nfree != 0) || hk_class_has_idle_blocks(class) ||
+           class->bins[HK_BIN_UNBACKED] != NULL;
 }
 
 /* Read without the heap's lock: it decides only whether to look closer. */
@@ -86,13 +89,32 @@ static void hk_class_count_slab(struct hk_heap *heap, unsigned class, int more)
     __atomic_store_n(&heap->classes[class].nslabs, heap->classes[class].nslabs + (uint32_t)more, __ATOMIC_RELAXED);
 }
 
+static void hk_heap_count_idle(struct hk_heap *heap, size_t more)
+{
+    __atomic_store_n(&heap->idle_bytes, heap->idle_bytes + more, __ATOMIC_RELAXED);
+}
+
+/* Keeps the heap's sum of idle bytes, after a slab's free blocks changed or before the slab leaves the heap. */
+static void hk_slab_account(struct hk_heap *heap, struct hk_slab *slab, unsigned idle)
+{
+    hk_heap_count_idle(heap, ((size_t)idle - slab->idle_counted) * hk_slab_class(slab)->size);
+    slab->idle_counted = (uint16_t)idle;
+}
+
+static void hk_slab_mark_used(struct hk_slab *slab)
+{
+    __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
+}
+
 static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
+    hk_slab_account(heap, slab, 0);
     hk_bin_unlink(heap, slab);
     hk_class_count_slab(heap, slab->class, -1);
     if (heap->classes[slab->class].nslabs == 0)
         heap->classes[slab->class].guest_allocs = 0;
     heap->counts.slabs_released++;
+    heap->released = true;
     hk_slab_fini(slab);
     hk_pool_release(slab, slab->slots);
 }
@@ -101,11 +123,11 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
  * slab each time; but not a long run, and not by nobody. */
 #define HK_KEEP_SLOTS_MAX 1
 
-/* Puts a slab where its number of free blocks belongs, after blocks came back to it; releases it if it is empty. */
-static void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
+void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
 {
     struct hk_heap_class *class = &heap->classes[slab->class];
     bool current = slab->bin == HK_BIN_CURRENT;
+    hk_slab_account(heap, slab, hk_slab_nidle(slab));
     if (HK_UNLIKELY(hk_slab_is_empty(slab))) {
         if (!current)
             hk_bin_unlink(heap, slab);
@@ -191,6 +213,7 @@ static void hk_heap_harvest(struct hk_heap *heap, struct hk_slab *slab, struct h
     atomic_fetch_sub_explicit(&slab->remote_count, n, memory_order_relaxed);
     heap->counts.collects++;
     heap->counts.collected_blocks += n;
+    hk_slab_mark_used(slab);
     hk_slab_settle(heap, slab);
 }
 
@@ -225,6 +248,7 @@ static void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, str
     }
     hk_bin_unlink(from, slab);
     hk_class_count_slab(from, slab->class, -1);
+    hk_slab_account(from, slab, 0); /* the new owner counts when blocks come or go */
     hk_slab_set_owner(slab, to);
 }
 
@@ -308,16 +332,24 @@ static void hk_heap_release_warm(struct hk_heap *heap)
         hk_pool_release(heap->warm[--heap->nwarm], 1);
 }
 
+/* A heap that has begun so much without memory pays for it with idle memory. */
+#define HK_GROWTH_STEP HK_SUPERSLAB_SIZE
+
 static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
 {
     struct hk_slab *slab = hk_heap_adopt(heap, class, fault);
     if (slab == NULL) {
+        if (heap->grown_bytes >= HK_GROWTH_STEP) {
+            hk_purge_pay(heap->grown_bytes, heap);
+            heap->grown_bytes = 0;
+        }
         slab = hk_heap_acquire_slots(heap, class);
         if (slab == NULL)
             return NULL;
         slab->bin = HK_BIN_FULL;
         hk_slab_init(slab, class, heap);
         heap->counts.slabs_opened++;
+        heap->grown_bytes += (size_t)(slab->nfree - hk_slab_nidle(slab)) * hk_classes[class].size;
     }
     hk_class_count_slab(heap, class, 1);
     heap->classes[class].current = slab;
@@ -335,7 +367,7 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, u
     unsigned got = 0;
     while (got < want) {
         struct hk_slab *slab = class->current;
-        if (slab == NULL || slab->nfree == 0 || (hk_slab_only_fresh(slab) && hk_class_has_used_blocks(class))) {
+        if (slab == NULL || slab->nfree == 0 || (hk_slab_nidle(slab) == 0 && hk_class_has_idle_blocks(class))) {
             slab = hk_class_next_slab(heap, class_number);
             /* No new slab for what is beyond need. */
             if (slab == NULL && (got > 0 || (slab = hk_heap_open_slab(heap, class_number, fault)) == NULL))
@@ -343,6 +375,8 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, u
         }
         uint16_t fresh_from = slab->fresh_from;
         got += hk_slab_take(slab, out + got, want - got);
+        hk_slab_account(heap, slab, hk_slab_nidle(slab));
+        hk_slab_mark_used(slab);
         if (fresh != NULL)
             *fresh = slab->fresh_from != fresh_from;
     }
@@ -393,6 +427,7 @@ void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct 
                 continue;
             }
             slab = other;
+            hk_slab_mark_used(slab);
         }
         if (hk_slab_index(slab, p, &index, fault) && HK_UNLIKELY(!hk_slab_put(slab, index)))
             hk_fault_note(fault, hk_fault_double_free(slab, index));
@@ -407,20 +442,6 @@ void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct 
 #define HK_VICTIM_AGE 256u
 #define HK_VICTIM_LOOKS 8u
 
-/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that they
- * take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains nothing. */
-#define HK_BUSY_REFILLS 128u
-
-static void hk_heap_count_busy(struct hk_heap *heap)
-{
-    uint64_t now = hk_os_now_ms();
-    if (heap->busy_since != now) {
-        heap->busy_since = now;
-        heap->busy_count = 0;
-    }
-    heap->busy_count++;
-}
-
 static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n,
                              struct hk_fault *fault)
 {
@@ -429,6 +450,7 @@ static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[H
     heap->counts.flushes++;
     heap->counts.flushed_blocks += n;
     hk_heap_give(heap, bottom + 1, n, &late);
+    hk_trace(HK_TRACE_DRAIN, "drain magazine", {"heap", hk_key_index(heap->key)}, {"class", class}, {"blocks", n});
     unsigned kept = (unsigned)(tops[class] - bottom) - n;
     memmove(bottom + 1, bottom + 1 + n, kept * sizeof *bottom);
     tops[class] = bottom + kept;
@@ -484,6 +506,38 @@ static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void 
     tops[class] = bottom + n;
 }
 
+/* A thread that comes back from idling gives up what its magazines hold beyond the first few blocks. */
+static void hk_heap_shrink_magazines(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    for (unsigned class = 0; class < HK_NCLASSES; class++) {
+        unsigned first = hk_capacity_first(class);
+        if (heap->classes[class].capacity <= first)
+            continue;
+        unsigned held = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
+        if (held > first)
+            hk_magazine_give(heap, class, tops, held - first, fault);
+        hk_magazine_set_capacity(heap, class, tops, first);
+    }
+}
+
+#define HK_IDLE_MS 1000u
+
+/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that they
+ * take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains nothing. */
+#define HK_BUSY_REFILLS 128u
+
+static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    uint64_t now = hk_os_now_ms();
+    if (heap->busy_since != now) {
+        if (HK_UNLIKELY(now - heap->busy_since > HK_IDLE_MS))
+            hk_heap_shrink_magazines(heap, tops, fault);
+        heap->busy_since = now;
+        heap->busy_count = 0;
+    }
+    heap->busy_count++;
+}
+
 /* Halves the capacity of magazines that are not in demand until `bytes` of the budget are free; false if it cannot. */
 static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], size_t bytes,
                                 struct hk_fault *fault)
@@ -529,7 +583,7 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
 {
     struct hk_heap_class *c = &heap->classes[class];
     hk_assert(*tops[class] == NULL);
-    hk_heap_count_busy(heap);
+    hk_heap_count_busy(heap, tops, fault);
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
@@ -552,7 +606,7 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     struct hk_heap_class *c = &heap->classes[class];
-    hk_heap_count_busy(heap);
+    hk_heap_count_busy(heap, tops, fault);
     if (class >= HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     if (c->capacity == 0)
@@ -602,7 +656,8 @@ static struct hk_heap *hk_heap_create(void)
 /* Both locks are held, or the process is a fork's child. */
 static void hk_heap_set_parked(struct hk_heap *heap)
 {
-    heap->state = HK_HEAP_PARKED;
+    __atomic_store_n(&heap->state, HK_HEAP_PARKED, __ATOMIC_RELAXED);
+    __atomic_store_n(&heap->parked_at, hk_clock_now(), __ATOMIC_RELAXED);
     heap->thread = NULL;
     heap->next_parked = hk_parked;
     __atomic_store_n(&hk_parked, heap, __ATOMIC_RELAXED);
@@ -648,7 +703,8 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
         heap = hk_heap_create();
     if (heap != NULL) {
         hk_lock_acquire(&heap->lock);
-        heap->state = HK_HEAP_RUNNING;
+        __atomic_store_n(&heap->state, HK_HEAP_RUNNING, __ATOMIC_RELAXED);
+        heap->dissolving = false;
         heap->thread = thread;
         memcpy(tops, heap->parked_top, sizeof heap->parked_top);
         hk_lock_release(&heap->lock);
@@ -671,70 +727,91 @@ void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_faul
 
 /* ---- On behalf of others ---- */
 
-/* Slabs on their way to the orphans. */
-#define HK_ORPHANS_BATCH 256
-struct hk_orphaning {
-    struct hk_heap *from;
-    unsigned n;
-    struct hk_slab *slabs[HK_ORPHANS_BATCH];
-    uint8_t classes[HK_ORPHANS_BATCH]; /* of the slabs, which may be anything by the time they are counted */
-};
+/* In place of the time at which a heap was parked. */
+#define HK_DISSOLVED UINT32_MAX
 
-static void hk_slab_orphan(struct hk_slab *slab, void *context)
+/* Empties the magazines of a heap that has been parked long enough; true if it has slabs that are to become orphans. */
+static bool hk_heap_dissolve_begin(struct hk_heap *heap, uint32_t parked_before, struct hk_fault *fault)
 {
-    struct hk_orphaning *orphaning = context;
-    if (hk_slab_owner(slab) != orphaning->from || orphaning->n == HK_ORPHANS_BATCH)
+    bool slabs = false;
+    hk_lock_acquire(&heap->lock);
+    if (heap->state == HK_HEAP_PARKED && heap->parked_at < parked_before) {
+        hk_heap_collect(heap, fault);
+        for (unsigned class = 0; class < HK_NCLASSES; class++) {
+            hk_heap_flush(heap, class, heap->parked_top, fault);
+            hk_magazine_set_capacity(heap, class, heap->parked_top, 0);
+            hk_class_release_empty(heap, class);
+            slabs |= heap->classes[class].nslabs != 0;
+        }
+        heap->dissolving = slabs;
+        __atomic_store_n(&heap->parked_at, HK_DISSOLVED, __ATOMIC_RELAXED);
+    }
+    hk_lock_release(&heap->lock);
+    return slabs;
+}
+
+static void hk_slab_orphan(struct hk_slab *slab, struct hk_fault *fault)
+{
+    struct hk_heap *from = hk_slab_owner(slab);
+    if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
         return;
-    orphaning->slabs[orphaning->n] = slab;
-    orphaning->classes[orphaning->n++] = slab->class;
-    /* From the change of owner on the slab is guarded by the orphans' lock: nothing of it is touched after that here. */
-    hk_slab_change_owner(orphaning->from, slab, &hk_orphans);
+    hk_lock_acquire(&from->lock);
+    bool orphan = hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving && slab->head == 0;
+    unsigned class = slab->class;
+    /* From the change of owner on the slab is guarded by the orphans' lock. */
+    if (orphan) {
+        hk_slab_change_owner(from, slab, &hk_orphans);
+        from->counts.slabs_orphaned++;
+    }
+    hk_lock_release(&from->lock);
+    if (!orphan)
+        return;
+    hk_lock_acquire(&hk_orphans.lock);
+    /* Another thread may have adopted it, or a collect settled it, meanwhile: then the count was lowered already, and is
+     * made good now. */
+    hk_class_count_slab(&hk_orphans, class, 1);
+    if (hk_slab_owner(slab) == &hk_orphans)
+        hk_slab_settle(&hk_orphans, slab);
+    hk_lock_release(&hk_orphans.lock);
+    hk_heap_pass_on(from, fault);
 }
 
-static void hk_heap_dissolve(struct hk_heap *heap, struct hk_fault *fault)
+void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
 {
-    struct hk_orphaning orphaning = {.from = heap};
-    do {
-        orphaning.n = 0;
-        hk_lock_acquire(&heap->lock);
-        if (heap->state == HK_HEAP_PARKED) {
-            hk_heap_collect(heap, fault);
-            for (unsigned class = 0; class < HK_NCLASSES; class++) {
-                hk_heap_flush(heap, class, heap->parked_top, fault);
-                hk_magazine_set_capacity(heap, class, heap->parked_top, 0);
-            }
-            hk_lock_acquire(&hk_pool_lock);
-            hk_pool_each_slab(hk_slab_orphan, &orphaning);
-            hk_lock_release(&hk_pool_lock);
-            heap->counts.slabs_orphaned += orphaning.n;
-        }
-        hk_lock_release(&heap->lock);
-        if (orphaning.n > 0) {
-            hk_lock_acquire(&hk_orphans.lock);
-            for (unsigned i = 0; i < orphaning.n; i++) {
-                /* Another thread may have adopted it, or a collect settled it, meanwhile: then the count below was
-                 * lowered already, and is made good now. */
-                struct hk_slab *slab = orphaning.slabs[i];
-                hk_class_count_slab(&hk_orphans, orphaning.classes[i], 1);
-                if (hk_slab_owner(slab) == &hk_orphans)
-                    hk_slab_settle(&hk_orphans, slab);
-            }
-            hk_lock_release(&hk_orphans.lock);
-            hk_heap_pass_on(heap, fault);
-        }
-    } while (orphaning.n == HK_ORPHANS_BATCH);
+    bool slabs = false;
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+        if (__atomic_load_n(&heap->state, __ATOMIC_RELAXED) == HK_HEAP_PARKED &&
+            __atomic_load_n(&heap->parked_at, __ATOMIC_RELAXED) < parked_before)
+            slabs |= hk_heap_dissolve_begin(heap, parked_before, fault);
+    if (!slabs)
+        return;
+    struct hk_slab_cursor cursor = {0};
+    struct hk_slab *found[HK_SLOTS_PER_SUPERSLAB];
+    for (unsigned n; (n = hk_pool_next_slabs(&cursor, found)) != 0;)
+        for (unsigned i = 0; i < n; i++)
+            hk_slab_orphan(found[i], fault);
 }
 
-void hk_heaps_collect_all(struct hk_fault *fault)
+static bool hk_heap_is_untended(const struct hk_heap *heap)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
-         heap = heap->next) {
+    return __atomic_load_n(&heap->tick, __ATOMIC_RELAXED) != __atomic_load_n(&heap->tended_tick, __ATOMIC_RELAXED);
+}
+
+void hk_heaps_tend(bool all, struct hk_fault *fault)
+{
+    /* All outboxes first: what is in them is another heap's to collect. */
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next) {
+        if (!all && hk_heap_is_untended(heap))
+            continue;
         hk_lock_acquire(&heap->lock);
         hk_outbox_drain(heap, fault);
         hk_lock_release(&heap->lock);
     }
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
-         heap = heap->next) {
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next) {
+        if (!all && hk_heap_is_untended(heap)) {
+            __atomic_store_n(&heap->tended_tick, __atomic_load_n(&heap->tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+            continue;
+        }
         hk_lock_acquire(&heap->lock);
         hk_heap_collect(heap, fault);
         hk_heap_release_warm(heap);
@@ -744,11 +821,20 @@ void hk_heaps_collect_all(struct hk_fault *fault)
     }
 }
 
-void hk_heaps_dissolve_parked(struct hk_fault *fault)
+uint32_t hk_heaps_ticks(void)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
-         heap = heap->next)
-        hk_heap_dissolve(heap, fault);
+    uint32_t ticks = 0;
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+        ticks += __atomic_load_n(&heap->tick, __ATOMIC_RELAXED);
+    return ticks;
+}
+
+size_t hk_heaps_idle_bytes(void)
+{
+    size_t bytes = 0;
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+        bytes += __atomic_load_n(&heap->idle_bytes, __ATOMIC_RELAXED);
+    return bytes;
 }
 
 /* ---- Fork ---- */

@@ -22,14 +22,14 @@
 #define HK_MAGAZINE_BYTES (HK_MAGAZINE_WORDS * sizeof(void *))
 #define HK_MAGAZINE_BLOCKS_MAX (HK_MAGAZINE_WORDS - 1)
 
-/* Bins by the part of a slab's blocks that is free; refills take from the fullest slabs first, and blocks that were never
- * handed out last of all: they may have no memory yet. */
+/* Bins by the part of a slab's blocks that is free; refills take from the fullest slabs first, and last of all blocks that
+ * have no memory: never handed out, or on pages that were given back. */
 enum hk_bin {
     HK_BIN_FULL,
     HK_BIN_QUARTER,
     HK_BIN_HALF,
     HK_BIN_MOST,
-    HK_BIN_FRESH, /* all that is free was never handed out */
+    HK_BIN_UNBACKED, /* no free block has memory */
     HK_NBINS,
     HK_BIN_CURRENT = HK_NBINS
 };
@@ -69,9 +69,15 @@ struct hk_heap_counts {
 struct hk_heap {
     struct hk_lock lock;
     hk_key key;            /* id << 8; constant */
-    uint8_t state;         /* enum hk_heap_state; changes under hk_heaps_lock and the heap's */
+    uint8_t state;         /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; others may look */
     uint8_t nwarm;         /* slots in the warm pool */
-    uint32_t tick;         /* slow paths */
+    uint32_t tick;         /* slow paths; others may look whether it stands still */
+    bool released;         /* a slab since the slow path was entered: there may be something to purge */
+    uint32_t tended_tick;  /* tick when the heap was last tended (hk_heaps_tend) */
+    uint32_t parked_at;    /* coarse clock; while PARKED */
+    bool dissolving;       /* PARKED, magazines flushed: its slabs are to become orphans */
+    size_t grown_bytes;    /* begun without memory since the heap last paid for growth */
+    size_t idle_bytes;     /* in idle blocks of its slabs; others may look */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
     uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */
     uint32_t busy_count;
@@ -112,10 +118,16 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread);
 bool hk_heap_is_parked_one(void);
 /* The thread is gone: keeps slabs and magazines for the next one. Takes both locks. */
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Flushes the magazines of every parked heap and makes orphans of its slabs. No lock held. */
-void hk_heaps_dissolve_parked(struct hk_fault *fault);
-/* Collects what is pending for any heap, drains every outbox, gives back warm slots. No lock held. */
-void hk_heaps_collect_all(struct hk_fault *fault);
+/* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
+ * No lock held. */
+void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault);
+/* Collects what is pending, drains the outbox, gives back warm slots and empty slabs: for all heaps, or for those that
+ * have made no slow path since this was last called. No lock held. */
+void hk_heaps_tend(bool all, struct hk_fault *fault);
+/* Sum of all heaps' slow paths: stands still when the process is quiet. */
+uint32_t hk_heaps_ticks(void);
+/* Sum of all heaps' idle bytes. */
+size_t hk_heaps_idle_bytes(void);
 /* In the child of a fork, all locks held: heaps of threads that are gone are parked, pending stacks rebuilt. */
 void hk_heaps_after_fork(const void *surviving_thread);
 
@@ -124,6 +136,8 @@ bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
 
 /* ---- Blocks; the heap's lock is held ---- */
 
+/* Puts a slab where its free blocks belong, after they changed; releases it if it is empty. */
+void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
 /* Collects what others freed. Releases slabs that became wholly free. */
 void hk_heap_collect(struct hk_heap *heap, struct hk_fault *fault);
 /* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none; 0 without memory.

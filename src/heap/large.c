@@ -2,7 +2,9 @@
 
 #include "base/options.h"
 #include "base/os.h"
+#include "heap/limit.h"
 #include "heap/meta.h"
+#include "heap/purge.h"
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
 
@@ -170,7 +172,8 @@ static void hk_run_free(const struct hk_large *record)
     hk_lock_acquire(&hk_pool_lock);
     hk_superslabs_release(hk_superslab_of(record->base), record->size / HK_SUPERSLAB_SIZE, true);
     hk_lock_release(&hk_pool_lock);
-    hk_superslabs_trim();
+    if (hk_superslabs_are_too_many())
+        hk_superslabs_purge(hk_superslabs_max_cached(), UINT64_MAX, SIZE_MAX);
 }
 
 /* ---- Mappings ---- */
@@ -198,14 +201,12 @@ static bool hk_mapping_discard(struct hk_cached_mapping mapping)
     return false;
 }
 
-/* Unmaps the oldest cached mappings until at most keep bytes are left, and those older than the option allows. */
-static size_t hk_cache_trim(size_t keep)
+size_t hk_large_purge(size_t keep, uint64_t freed_before_ms)
 {
     size_t bytes = 0;
-    uint64_t ttl_ms = hk_option(superslab_ttl_sec) * 1000;
     hk_lock_acquire(&hk_large_lock);
-    while (hk_large.ncached > 0 && (hk_large.counts.cached_bytes > keep ||
-                                    hk_large.cached[0].freed_at_ms + ttl_ms < hk_os_now_ms())) {
+    while (hk_large.ncached > 0 && hk_large.counts.cached_bytes > keep &&
+           hk_large.cached[0].freed_at_ms < freed_before_ms) {
         struct hk_cached_mapping oldest = hk_large.cached[0];
         hk_cached_remove(0);
         if (!hk_mapping_discard(oldest))
@@ -239,10 +240,14 @@ static void hk_large_pay(size_t bytes)
 {
     size_t cached = hk_large_read_counts().cached_bytes;
     if (cached > 0 && bytes > 0) {
-        hk_cache_trim(cached > bytes ? cached - bytes : 0);
+        hk_large_purge(cached > bytes ? cached - bytes : 0, UINT64_MAX);
         bytes -= cached < bytes ? cached : bytes;
     }
-    hk_superslabs_give_up((bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE);
+    if (bytes == 0)
+        return;
+    size_t superslabs = (bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    size_t paid = hk_superslabs_purge(0, UINT64_MAX, superslabs);
+    hk_purge_pay(superslabs * HK_SUPERSLAB_SIZE - paid, NULL);
 }
 
 /* Never less than a slot: so no two mappings start in the same slot, whose key they would share. */
@@ -262,6 +267,8 @@ static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment
         alignment = HK_HUGE_PAGE;
     bool cached = hk_cache_take(record, size, alignment);
     if (!cached) {
+        if (!hk_limit_allows(size))
+            return false;
         hk_large_pay(size);
         record->base = hk_os_map(size, alignment);
         record->size = size;
@@ -286,7 +293,7 @@ static void hk_mapping_free(const struct hk_large *record)
     struct hk_cached_mapping mapping = {
         .base = record->base, .size = record->size, .huge = record->huge, .freed_at_ms = hk_os_now_ms()};
     if (record->size <= max)
-        hk_cache_trim(max - record->size);
+        hk_large_purge(max - record->size, UINT64_MAX);
     hk_lock_acquire(&hk_large_lock);
     if (record->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS) {
         hk_large.cached[hk_large.ncached++] = mapping;
@@ -305,7 +312,7 @@ static size_t hk_growing_size(size_t n)
 
 static void hk_mapping_advise(struct hk_large *record)
 {
-    if (record->size < HK_HUGE_MIN || record->huge)
+    if (record->size < HK_HUGE_MIN || record->huge || hk_option(thp) == HK_THP_NEVER)
         return;
     hk_os_advise_huge(record->base, record->size);
     record->huge = true;
@@ -327,7 +334,7 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *
         return NULL;
     if (!hk_large_obtain(record, n, alignment, kind, zero)) {
         /* What lies idle may be what stands in the way. */
-        hk_large_trim();
+        hk_large_purge(0, UINT64_MAX);
         hk_superslabs_unmap_free();
         /* A mapping takes less address space than a run. */
         if (!hk_large_obtain(record, n, alignment, HK_LARGE_MAPPING, zero)) {
@@ -420,6 +427,8 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
         return true;
     }
     /* A mapping that is to have huge pages must start where one can: then it moves. */
+    if (size > record->size && !hk_limit_allows(size - record->size))
+        return false;
     bool misplaced = size >= HK_HUGE_MIN && ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) != 0;
     if (size > record->size && misplaced)
         return false;
@@ -447,6 +456,8 @@ void *hk_large_remap(void *p, size_t n)
     if (!record->mapping || record->block != record->base)
         return NULL;
     size_t size = hk_growing_size(n);
+    if (size > record->size && !hk_limit_allows(size - record->size))
+        return NULL;
     hk_key key = atomic_exchange_explicit(hk_key_at(p), hk_gone_large(record), memory_order_relaxed);
     char *to = hk_os_resize_moving(record->base, record->size, size);
     if (to != NULL && !hk_window_prepare(to, 1)) {
@@ -468,7 +479,11 @@ void *hk_large_remap(void *p, size_t n)
     return to;
 }
 
-size_t hk_large_trim(void) { return hk_cache_trim(0); }
+size_t hk_large_mapped_bytes(void)
+{
+    return __atomic_load_n(&hk_large.counts.mapping_bytes, __ATOMIC_RELAXED) +
+           __atomic_load_n(&hk_large.counts.cached_bytes, __ATOMIC_RELAXED);
+}
 
 struct hk_large_counts hk_large_read_counts(void)
 {

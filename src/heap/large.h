@@ -27,14 +27,17 @@ struct hk_fault hk_large_fault_inside(const void *p);
 bool hk_large_resize(void *p, size_t n);
 /* Makes the block at p, a mapping, hold n bytes, moving it without copying; NULL if it is none or there is no room. */
 void *hk_large_remap(void *p, size_t n);
-/* Unmaps the cached mappings. Returns bytes. */
-size_t hk_large_trim(void);
+/* Unmaps cached mappings, oldest first, until `keep` bytes are left, and only those that were freed before a time of
+ * hk_os_now_ms. Returns bytes. */
+size_t hk_large_purge(size_t keep, uint64_t freed_before_ms);
 
 struct hk_large_counts {
     size_t runs, mappings; /* live blocks of each kind */
     size_t run_bytes, mapping_bytes;
     size_t allocs, frees, remaps, cache_hits, cached_bytes;
 };
+/* In live and cached mappings; read without the lock. */
+size_t hk_large_mapped_bytes(void);
 /* A consistent copy. */
 struct hk_large_counts hk_large_read_counts(void);
 

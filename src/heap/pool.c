@@ -1,6 +1,9 @@
 #include "heap/pool.h"
 
 #include "base/os.h"
+#include "base/trace.h"
+#include "heap/clock.h"
+#include "heap/limit.h"
 #include "heap/meta.h"
 
 struct hk_pool_counts hk_pool_counts;
@@ -62,6 +65,7 @@ static void hk_empty_add(struct hk_superslab *superslab, unsigned slot)
 {
     struct hk_slab *slab = &superslab->table->slabs[slot];
     superslab->empty |= 1u << slot;
+    __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
     slab->prev = NULL;
     slab->next = hk_pool.empty[slab->class];
     if (slab->next != NULL)
@@ -151,11 +155,13 @@ static struct hk_superslab *hk_superslab_carve(void)
     return superslab;
 }
 
-/* Makes the slots of mask ACTIVE. */
-static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned first, unsigned n)
+/* Makes n slots ACTIVE. stage is for the trace. */
+static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned first, unsigned n, unsigned stage)
 {
     uint32_t mask = hk_low_mask32(n) << first;
     hk_assert((hk_free_slots(superslab) & mask) == mask);
+    hk_trace(HK_TRACE_SLOT, "slot acquire", {"stage", stage}, {"superslab", (uintptr_t)superslab->base},
+             {"slot", first}, {"slots", n});
     for (uint32_t empty = superslab->empty & mask; empty != 0; empty &= empty - 1)
         hk_empty_remove(superslab, hk_lowest_bit32(empty));
     superslab->active |= mask;
@@ -172,9 +178,12 @@ static struct hk_slab *hk_acquire_slot(unsigned class)
             hk_pool_counts.stage1_same_class++;
         else
             hk_pool_counts.stage1_any_class++;
-        return hk_slots_take(slab->superslab, slab->slot, 1);
+        return hk_slots_take(slab->superslab, slab->slot, 1, 1);
     }
     struct hk_superslab *superslab;
+    unsigned stage = hk_pool.bins_nonempty != 0 ? 2 : 3;
+    if (!hk_limit_allows(HK_SLOT_SIZE))
+        return NULL;
     if (hk_pool.bins_nonempty != 0) {
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[hk_lowest_bit32(hk_pool.bins_nonempty)];
@@ -183,7 +192,7 @@ static struct hk_slab *hk_acquire_slot(unsigned class)
         if (superslab == NULL)
             return NULL;
     }
-    return hk_slots_take(superslab, hk_lowest_bit32(hk_free_slots(superslab)), 1);
+    return hk_slots_take(superslab, hk_lowest_bit32(hk_free_slots(superslab)), 1, stage);
 }
 
 unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want)
@@ -214,11 +223,14 @@ static struct hk_slab *hk_acquire_run(unsigned n)
             uint32_t starts = hk_runs32(superslab->empty, n);
             if (starts != 0) {
                 hk_pool_counts.stage1_any_class++;
-                return hk_slots_take(superslab, hk_lowest_bit32(starts), n);
+                return hk_slots_take(superslab, hk_lowest_bit32(starts), n, 1);
             }
         }
     }
     struct hk_superslab *superslab;
+    unsigned stage = bins != 0 ? 2 : 3;
+    if (!hk_limit_allows(n * HK_SLOT_SIZE))
+        return NULL;
     if (bins != 0) {
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[hk_lowest_bit32(bins)];
@@ -227,7 +239,7 @@ static struct hk_slab *hk_acquire_run(unsigned n)
         if (superslab == NULL)
             return NULL;
     }
-    return hk_slots_take(superslab, hk_lowest_bit32(hk_runs32(hk_free_slots(superslab), n)), n);
+    return hk_slots_take(superslab, hk_lowest_bit32(hk_runs32(hk_free_slots(superslab), n)), n, stage);
 }
 
 struct hk_slab *hk_pool_acquire_run(unsigned class)
@@ -238,12 +250,48 @@ struct hk_slab *hk_pool_acquire_run(unsigned class)
     return slab;
 }
 
+size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
+{
+    size_t done = 0;
+    hk_lock_acquire(&hk_pool_lock);
+    struct hk_superslab *ready = NULL;
+    for (; done < n; done++) {
+        struct hk_superslab *superslab = hk_limit_allows(HK_SUPERSLAB_SIZE) ? hk_superslab_carve() : NULL;
+        if (superslab == NULL)
+            break;
+        while (superslab->empty != 0)
+            hk_empty_remove(superslab, hk_lowest_bit32(superslab->empty));
+        superslab->active = ~0u; /* until it is populated, which takes too long to hold the lock */
+        superslab->next = ready;
+        ready = superslab;
+    }
+    hk_lock_release(&hk_pool_lock);
+    for (struct hk_superslab *superslab = ready, *next; superslab != NULL; superslab = next) {
+        next = superslab->next;
+        if (populate)
+            hk_os_populate(superslab->base, HK_SUPERSLAB_SIZE);
+        hk_lock_acquire(&hk_pool_lock);
+        superslab->next = superslab->prev = NULL;
+        superslab->active = 0;
+        for (unsigned i = 0; populate && i < HK_SLOTS_PER_SUPERSLAB; i++) {
+            superslab->table->slabs[i].touched = HK_SLOT_SIZE;
+            superslab->table->slabs[i].class = (uint8_t)class;
+            hk_empty_add(superslab, i);
+        }
+        hk_superslab_rebin(superslab); /* into the LRU cache: no slot is in use */
+        hk_lock_release(&hk_pool_lock);
+    }
+    return done;
+}
+
 /* ---- Giving back ---- */
 
 void hk_pool_release(struct hk_slab *slab, unsigned nslots)
 {
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *superslab = slab->superslab;
+    hk_trace(HK_TRACE_SLOT, "slot release", {"class", slab->class}, {"superslab", (uintptr_t)superslab->base},
+             {"slot", slab->slot}, {"slots", nslots});
     for (unsigned i = 0; i < nslots; i++) {
         superslab->active &= ~(1u << (slab->slot + i));
         if (i > 0) {
@@ -259,10 +307,9 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
     hk_lock_release(&hk_pool_lock);
 }
 
-/* Purges the EMPTY slots of one superslab, without the lock, which is held at entry and at exit. */
-static size_t hk_superslab_purge_slots(struct hk_superslab *superslab)
+/* Purges EMPTY slots of one superslab, without the lock, which is held at entry and at exit. */
+static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t purging)
 {
-    uint32_t purging = superslab->empty;
     uint32_t purged = 0;
     for (uint32_t rest = purging; rest != 0; rest &= rest - 1)
         hk_empty_remove(superslab, hk_lowest_bit32(rest));
@@ -286,29 +333,45 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab)
     for (uint32_t rest = purged; rest != 0; rest &= rest - 1)
         superslab->table->slabs[hk_lowest_bit32(rest)].touched = 0;
     hk_pool_counts.slots_purged += hk_count_bits32(purged);
+    hk_trace(HK_TRACE_PURGE, "purge slots", {"superslab", (uintptr_t)superslab->base},
+             {"slots", hk_count_bits32(purged)}, {"failed", hk_count_bits32(purging & ~purged)});
     hk_superslab_rebin(superslab);
     return hk_count_bits32(purged) * HK_SLOT_SIZE;
 }
 
-struct hk_purge {
+struct hk_slot_purge {
+    uint32_t empty_before;
+    size_t keep, most;     /* bytes */
     size_t bytes;
 };
 
 static void hk_window_purge(struct hk_window *window, void *context)
 {
-    struct hk_purge *purge = context;
+    struct hk_slot_purge *purge = context;
     for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
         struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
-        if (superslab != NULL && superslab->state == HK_SUPERSLAB_CARVED && superslab->empty != 0)
-            purge->bytes += hk_superslab_purge_slots(superslab);
+        if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED || superslab->empty == 0)
+            continue;
+        uint32_t old = 0;
+        for (uint32_t rest = superslab->empty; rest != 0; rest &= rest - 1) {
+            unsigned slot = hk_lowest_bit32(rest);
+            old |= (uint32_t)(superslab->table->slabs[slot].used_at < purge->empty_before) << slot;
+        }
+        if (old == 0)
+            continue;
+        if (purge->bytes >= purge->most ||
+            (hk_pool_counts.slots_empty - hk_count_bits32(old)) * HK_SLOT_SIZE < purge->keep)
+            return;
+        purge->bytes += hk_superslab_purge_slots(superslab, old);
     }
 }
 
-size_t hk_pool_purge(void)
+size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most)
 {
-    struct hk_purge purge = {0};
+    struct hk_slot_purge purge = {.empty_before = empty_before, .keep = keep, .most = most};
     hk_lock_acquire(&hk_pool_lock);
-    hk_window_each(hk_window_purge, &purge);
+    if (hk_pool_counts.slots_empty * HK_SLOT_SIZE > keep)
+        hk_window_each(hk_window_purge, &purge);
     hk_lock_release(&hk_pool_lock);
     return purge.bytes;
 }
@@ -337,6 +400,32 @@ void hk_pool_each_slab(void (*visit)(struct hk_slab *slab, void *context), void 
 {
     struct hk_slab_visit v = {visit, context};
     hk_window_each(hk_window_visit_slabs, &v);
+}
+
+unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB])
+{
+    unsigned n = 0;
+    hk_lock_acquire(&hk_pool_lock);
+    if (cursor->window == NULL)
+        cursor->window = hk_window_first();
+    while (n == 0 && cursor->window != NULL) {
+        if (cursor->superslab == HK_SUPERSLABS_PER_WINDOW) {
+            cursor->superslab = 0;
+            cursor->window = cursor->window->next;
+            continue;
+        }
+        struct hk_superslab *superslab =
+            atomic_load_explicit(&cursor->window->superslabs[cursor->superslab++], memory_order_relaxed);
+        if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED)
+            continue;
+        for (uint32_t rest = superslab->active; rest != 0; rest &= rest - 1) {
+            struct hk_slab *slab = &superslab->table->slabs[hk_lowest_bit32(rest)];
+            if (hk_slab_owner(slab) != NULL && slab->head == 0)
+                out[n++] = slab;
+        }
+    }
+    hk_lock_release(&hk_pool_lock);
+    return n;
 }
 
 static void hk_window_after_fork(struct hk_window *window, void *context)

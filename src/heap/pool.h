@@ -16,10 +16,23 @@
 unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. Takes the pool's lock. */
 struct hk_slab *hk_pool_acquire_run(unsigned class);
+/* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last used
+ * by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
+size_t hk_pool_prewarm(size_t n, unsigned class, bool populate);
 /* Gives back the slots of a slab after hk_slab_fini, or warm slots. Takes the lock. */
 void hk_pool_release(struct hk_slab *slab, unsigned nslots);
-/* Gives the memory of all EMPTY slots back. Returns bytes. Takes the pool's lock, and drops it for madvise. */
-size_t hk_pool_purge(void);
+/* Gives the memory of slots back that have been EMPTY since before a time of the coarse clock: about `most` bytes at
+ * most, and until `keep` bytes are left EMPTY. Returns bytes. Takes the pool's lock, and drops it for madvise. */
+size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most);
+
+/* Where a walk over all slabs stands; all zero at first, and again when it has been through them all. */
+struct hk_slab_cursor {
+    struct hk_window *window;
+    uint32_t superslab;
+};
+/* The next slabs, at most a superslab's; 0 at the end. They may change at any time: the caller takes their owner's lock
+ * and looks again. Takes the pool's lock. */
+unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB]);
 
 /* In the child of a fork: slots that another thread was purging are EMPTY again. Lock held. */
 void hk_pool_after_fork(void);

@@ -1,5 +1,7 @@
 #include "heap/remote.h"
 
+#include "base/trace.h"
+
 static void hk_pending_push(struct hk_heap *heap, struct hk_slab *slab)
 {
     struct hk_slab *head = atomic_load_explicit(&heap->pending, memory_order_relaxed);
@@ -117,7 +119,13 @@ void hk_outbox_add(struct hk_heap *heap, struct hk_slab *slab, unsigned index, s
 
 void hk_outbox_drain(struct hk_heap *heap, struct hk_fault *fault)
 {
-    for (unsigned i = 0; i < HK_OUTBOX_ENTRIES; i++)
-        if (heap->outbox[i].slab != NULL)
-            hk_outbox_evict(heap, &heap->outbox[i], fault);
+    unsigned drained = 0;
+    for (unsigned i = 0; i < HK_OUTBOX_ENTRIES; i++) {
+        if (heap->outbox[i].slab == NULL)
+            continue;
+        hk_outbox_evict(heap, &heap->outbox[i], fault);
+        drained++;
+    }
+    if (drained != 0)
+        hk_trace(HK_TRACE_DRAIN, "drain outbox", {"heap", hk_key_index(heap->key)}, {"words", drained});
 }

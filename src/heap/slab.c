@@ -1,6 +1,8 @@
 #include "heap/slab.h"
 
+#include "base/os.h"
 #include "heap/heap.h"
+#include "heap/hole.h"
 #include "heap/superslab.h"
 
 struct hk_slab *hk_slab_of(const void *p)
@@ -74,6 +76,27 @@ static void hk_slots_set_touched(struct hk_slab *slab, unsigned nslots, size_t t
     }
 }
 
+/* Nothing from `end` on is touched any more. */
+static void hk_slots_limit_touched(struct hk_slab *slab, unsigned nslots, size_t end)
+{
+    for (unsigned i = 0; i < nslots; i++) {
+        size_t of_slot = end < HK_SLOT_SIZE ? end : HK_SLOT_SIZE;
+        slab[i].touched = slab[i].touched < of_slot ? slab[i].touched : (uint32_t)of_slot;
+        end -= of_slot;
+    }
+}
+
+/* A tail of this size that an earlier slab has touched, and this one never will, is given back. */
+#define HK_TAIL_MIN (16 * HK_KIB)
+
+static void hk_slab_trim_tail(struct hk_slab *slab, const struct hk_class *class, size_t start)
+{
+    size_t end = hk_align_up(start + (size_t)class->nblocks * class->size, hk_os_page_size());
+    size_t touched = hk_slots_touched(slab, class->slots);
+    if (touched >= end + HK_TAIL_MIN && hk_os_purge(hk_slab_first_slot(slab) + end, class->slots * HK_SLOT_SIZE - end))
+        hk_slots_limit_touched(slab, class->slots, end);
+}
+
 void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner)
 {
     const struct hk_class *class = &hk_classes[class_number];
@@ -82,10 +105,15 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     slab->generation++;
     slab->class = (uint8_t)class_number;
     slab->slots = class->slots;
-    for (unsigned i = 0; i < class->slots; i++)
+    for (unsigned i = 0; i < class->slots; i++) {
         slab[i].head = (uint8_t)i;
+        slab[i].absent_pages = 0;
+    }
+    slab->holed = false;
+    slab->nabsent = slab->idle_counted = 0;
     slab->next = slab->prev = NULL;
     hk_slab_set_nfree(slab, class->nblocks);
+    hk_slab_trim_tail(slab, class, start);
     size_t touched = hk_slots_touched(slab, class->slots);
     size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
     slab->fresh_from = (uint16_t)(fresh_from < class->nblocks ? fresh_from : class->nblocks);
@@ -94,7 +122,8 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     unsigned words = hk_slab_nwords(slab);
     for (unsigned w = 0; w < words; w++) {
         __atomic_store_n(&free[w], hk_low_mask64(class->nblocks - w * HK_WORD_BITS), __ATOMIC_RELAXED);
-        atomic_store_explicit(&remote[w], 0, memory_order_relaxed); /* a double free may have left a bit */
+        if (atomic_load_explicit(&remote[w], memory_order_relaxed) != 0) /* a double free may have left a bit */
+            atomic_store_explicit(&remote[w], 0, memory_order_relaxed);
     }
     atomic_store_explicit(&slab->remote_count, 0, memory_order_relaxed);
     slab->nonempty = hk_low_mask32(words);
@@ -114,6 +143,8 @@ void hk_slab_fini(struct hk_slab *slab)
 
 unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
 {
+    if (HK_UNLIKELY(slab->holed))
+        return hk_holes_take(slab, out, want);
     const size_t size = hk_slab_class(slab)->size;
     uint64_t *free = hk_slab_free_words(slab);
     unsigned got = 0;
@@ -149,6 +180,17 @@ uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask)
     return twice;
 }
 
+void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask)
+{
+    uint64_t *free = &hk_slab_free_words(slab)[word];
+    hk_assert((*free & mask) == mask);
+    uint64_t left = *free & ~mask;
+    __atomic_store_n(free, left, __ATOMIC_RELAXED);
+    if (left == 0)
+        slab->nonempty &= ~(1u << word);
+    hk_slab_set_nfree(slab, slab->nfree - hk_count_bits64(mask));
+}
+
 bool hk_slab_put(struct hk_slab *slab, unsigned index)
 {
     uint64_t *free = &hk_slab_free_words(slab)[index / HK_WORD_BITS];
@@ -178,5 +220,6 @@ void hk_slab_check(struct hk_slab *slab)
         nfree += hk_count_bits64(free[w]);
     }
     hk_assert(nfree == slab->nfree);
+    hk_assert(hk_holes_count_absent(slab) == slab->nabsent);
     (void)nfree;
 }

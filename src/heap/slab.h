@@ -5,7 +5,8 @@
  * Invariants, while the slab's heap lock is held:
  *   nfree is the number of bits set in the free bitmap, and bit w of nonempty says whether word w of it is non-zero;
  *   a block is live (or in some thread's magazine or outbox) when its bit is clear in free and in remote;
- *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero and may not exist yet.
+ *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero and may not exist yet;
+ *   nabsent is the number of free blocks whose memory was given back (hole.h). The other free blocks are idle.
  *
  * Remote frees (remote.c) work on line two without the lock. The summary word is the token of a queued slab: bit w is
  * set after word w of the remote bitmap has become non-zero; who turns summary from zero to non-zero holds the token, and
@@ -29,7 +30,13 @@ struct hk_slab {
     uint16_t nfree; /* others may look at it, and decide by it only whether to look closer */
     uint16_t fresh_from;
     uint8_t bin; /* enum hk_bin, in heap.h */
+    bool holed;  /* some page may be absent */
+    uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
+    uint16_t nabsent;
+    uint16_t idle_counted; /* what of the idle blocks is in the owner's idle_bytes */
     uint32_t touched; /* while no slab is here: bytes of the slot, from its start, that may have been written to */
+    uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
+                         0 when all holes since have been found. Others may look */
     struct hk_superslab *superslab; /* constant */
     uint64_t free_word;             /* the free bitmap, where one word holds it */
 
@@ -48,35 +55,31 @@ struct hk_slab {
     _Atomic uint64_t remote_word;  /* the remote bitmap, where one word holds it */
 };
 
-/* The bitmaps of a slab with more blocks than a word has bits. */
-struct hk_slab_bits {
-    uint64_t free[HK_SLAB_WORDS];
-    _Atomic uint64_t remote[HK_SLAB_WORDS];
-};
-
-/* One per superslab that has been cut into slots; slabs fill a page, bitmaps four. */
+/* One per superslab that has been cut into slots; slabs fill a page. The bitmaps are those of slabs with more blocks than
+ * a word has bits; the remote ones lie apart, so that a program without remote frees does not touch their pages. */
 struct hk_slot_table {
     struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
-    struct hk_slab_bits bits[HK_SLOTS_PER_SUPERSLAB];
+    uint64_t free[HK_SLOTS_PER_SUPERSLAB][HK_SLAB_WORDS];
+    _Atomic uint64_t remote[HK_SLOTS_PER_SUPERSLAB][HK_SLAB_WORDS];
 };
 
 _Static_assert(sizeof(struct hk_slab) == 2 * HK_CACHE_LINE, "a slab's descriptor is two cache lines");
 
 HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
 
-HK_INLINE struct hk_slab_bits *hk_slab_bits(struct hk_slab *slab)
+HK_INLINE struct hk_slot_table *hk_slab_table(struct hk_slab *slab)
 {
-    return &((struct hk_slot_table *)(void *)(slab - slab->slot))->bits[slab->slot];
+    return (struct hk_slot_table *)(void *)(slab - slab->slot);
 }
 
 HK_INLINE uint64_t *hk_slab_free_words(struct hk_slab *slab)
 {
-    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->free_word : hk_slab_bits(slab)->free;
+    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->free_word : hk_slab_table(slab)->free[slab->slot];
 }
 
 HK_INLINE _Atomic uint64_t *hk_slab_remote_words(struct hk_slab *slab)
 {
-    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->remote_word : hk_slab_bits(slab)->remote;
+    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->remote_word : hk_slab_table(slab)->remote[slab->slot];
 }
 
 HK_INLINE unsigned hk_slab_nwords(const struct hk_slab *slab)
@@ -96,11 +99,10 @@ HK_INLINE void *hk_slab_block(const struct hk_slab *slab, unsigned index)
     return slab->blocks + (size_t)index * hk_slab_class(slab)->size;
 }
 
-/* True if no free block was ever handed out; nfree > 0. */
-HK_INLINE bool hk_slab_only_fresh(struct hk_slab *slab)
+/* Free blocks that have memory: handed out before, and not given back since. */
+HK_INLINE unsigned hk_slab_nidle(const struct hk_slab *slab)
 {
-    unsigned w = hk_lowest_bit32(slab->nonempty);
-    return w * HK_WORD_BITS + hk_lowest_bit64(hk_slab_free_words(slab)[w]) >= slab->fresh_from;
+    return slab->nfree - slab->nabsent - (hk_slab_class(slab)->nblocks - slab->fresh_from);
 }
 
 HK_INLINE struct hk_fault hk_fault_double_free(const struct hk_slab *slab, unsigned index)
@@ -138,6 +140,8 @@ unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want);
 bool hk_slab_put(struct hk_slab *slab, unsigned index);
 /* Marks the blocks of mask in a word free; returns those that were free already. */
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
+/* Takes the blocks of mask, all of them free, out of a word. */
+void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* True if the block is marked free, or has been freed remotely. */
 bool hk_slab_is_free(struct hk_slab *slab, unsigned index);
 

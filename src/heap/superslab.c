@@ -2,6 +2,8 @@
 
 #include "base/options.h"
 #include "base/os.h"
+#include "base/trace.h"
+#include "heap/limit.h"
 #include "heap/meta.h"
 
 struct hk_lock hk_pool_lock = HK_LOCK_INIT(HK_RANK_POOL);
@@ -47,6 +49,7 @@ static void hk_lru_add(struct hk_superslab *superslab)
     hk_lru_count(1);
     if (hk_superslab_counts.cached > hk_superslab_counts.cached_peak)
         hk_superslab_counts.cached_peak = hk_superslab_counts.cached;
+    hk_trace(HK_TRACE_LRU, "lru add", {"superslab", (uintptr_t)superslab->base}, {"cached", hk_superslab_counts.cached});
 }
 
 static void hk_lru_remove(struct hk_superslab *superslab)
@@ -204,6 +207,12 @@ static bool hk_region_reserve(size_t n)
         size_t size = (step > n ? step : n) * HK_SUPERSLAB_SIZE;
         char *region = hk_os_reserve(size, HK_SUPERSLAB_SIZE);
         if (region != NULL) {
+            /* As a whole, before any of it is used: a part would be a mapping of its own. Small pages are the rule: else
+             * the kernel that gives huge ones to all would fill holes again (docs/decisions/009-huge-pages.md). */
+            if (hk_option(thp) == HK_THP_ALWAYS)
+                hk_os_advise_huge(region, size);
+            else
+                hk_os_advise_small(region, size);
             hk_superslabs.region = region;
             hk_superslabs.region_end = region + size;
             if (hk_superslabs.region_step < HK_REGION_MAX)
@@ -272,6 +281,12 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
     }
 }
 
+/* Slots of carved superslabs are counted by the pool. */
+static bool hk_superslabs_allowed(struct hk_superslab *first, size_t n, enum hk_superslab_state state)
+{
+    return state == HK_SUPERSLAB_CARVED || hk_limit_allows((n - hk_count_resident(first, n)) * HK_SUPERSLAB_SIZE);
+}
+
 struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state)
 {
     hk_assert(hk_lock_held_by_me(&hk_pool_lock));
@@ -281,7 +296,7 @@ struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state sta
     if (run == NULL)
         return NULL;
     struct hk_superslab *first = hk_run_take(run, n);
-    if (!hk_commit(first, n)) {
+    if (!hk_superslabs_allowed(first, n, state) || !hk_commit(first, n)) {
         hk_run_free(first, n);
         return NULL;
     }
@@ -297,7 +312,7 @@ bool hk_superslabs_extend(struct hk_superslab *first, size_t have, size_t n)
         return false;
     size_t length = behind->run;
     size_t resident = behind->run_resident;
-    if (!hk_commit(behind, n))
+    if (!hk_superslabs_allowed(behind, n, HK_SUPERSLAB_LARGE) || !hk_commit(behind, n))
         return false;
     hk_run_remove(behind);
     if (length > n)
@@ -361,34 +376,23 @@ static size_t hk_superslab_purge_oldest(void)
     superslab->state = HK_SUPERSLAB_FREE;
     superslab->zero = purged;
     hk_superslab_counts.purged += purged;
+    hk_trace(HK_TRACE_LRU, "lru purge", {"superslab", (uintptr_t)superslab->base}, {"purged", purged},
+             {"cached", hk_superslab_counts.cached});
     hk_run_free(superslab, 1);
     return purged ? HK_SUPERSLAB_SIZE : 0;
 }
 
-size_t hk_superslabs_trim_to(size_t keep)
+size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most)
 {
     size_t bytes = 0;
     hk_lock_acquire(&hk_pool_lock);
-    while (hk_superslab_counts.cached > keep)
+    for (; most > 0 && hk_superslab_counts.cached > keep && hk_superslabs.oldest->freed_at_ms < freed_before_ms; most--)
         bytes += hk_superslab_purge_oldest();
     hk_lock_release(&hk_pool_lock);
     return bytes;
 }
 
-void hk_superslabs_give_up(size_t n)
-{
-    if (n == 0)
-        return;
-    hk_lock_acquire(&hk_pool_lock);
-    for (; n > 0 && hk_superslabs.oldest != NULL; n--)
-        hk_superslab_purge_oldest();
-    hk_lock_release(&hk_pool_lock);
-}
-
-/* How many superslabs one call may purge: the caller is in the middle of a malloc or free. */
-#define HK_TRIM_MAX 4
-
-static size_t hk_max_cached(void)
+size_t hk_superslabs_max_cached(void)
 {
     size_t by_count = hk_option(superslab_max_cached);
     size_t by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
@@ -397,21 +401,7 @@ static size_t hk_max_cached(void)
 
 bool hk_superslabs_are_too_many(void)
 {
-    return __atomic_load_n(&hk_superslab_counts.cached, __ATOMIC_RELAXED) > hk_max_cached();
-}
-
-void hk_superslabs_trim(void)
-{
-    size_t keep = hk_max_cached();
-    uint64_t ttl_ms = hk_option(superslab_ttl_sec) * 1000;
-    uint64_t now = hk_os_now_ms();
-    hk_lock_acquire(&hk_pool_lock);
-    for (unsigned i = 0; i < HK_TRIM_MAX && hk_superslabs.oldest != NULL; i++) {
-        if (hk_superslab_counts.cached <= keep && hk_superslabs.oldest->freed_at_ms + ttl_ms >= now)
-            break;
-        hk_superslab_purge_oldest();
-    }
-    hk_lock_release(&hk_pool_lock);
+    return __atomic_load_n(&hk_superslab_counts.cached, __ATOMIC_RELAXED) > hk_superslabs_max_cached();
 }
 
 bool hk_superslabs_unmap_free(void)

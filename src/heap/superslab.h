@@ -54,15 +54,13 @@ void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident);
 /* The superslab n places behind. */
 struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n);
 
-/* Purges some of what the LRU cache holds beyond its bounds of count, bytes and age; takes the lock, and drops it for
- * madvise. A few at a time: called now and then, and when hk_superslabs_are_too_many. */
-void hk_superslabs_trim(void);
-/* True if the LRU cache exceeds its bounds of count or bytes; takes no lock, may be outdated. */
+/* Purges cached superslabs, oldest first: `most` at most, until `keep` are left, and only those that were freed before a
+ * time of hk_os_now_ms. Returns bytes. Takes the lock, and drops it for madvise. */
+size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most);
+/* How many the options allow to be cached. */
+size_t hk_superslabs_max_cached(void);
+/* True if more are; takes no lock, may be outdated. */
 bool hk_superslabs_are_too_many(void);
-/* Purges oldest first until at most keep superslabs are cached. */
-size_t hk_superslabs_trim_to(size_t keep);
-/* Purges the n oldest cached superslabs, or all there are. */
-void hk_superslabs_give_up(size_t n);
 /* Unmaps every free run, when address space or commit charge has run out; true if something went. Lock not held. */
 bool hk_superslabs_unmap_free(void);
 

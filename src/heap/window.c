@@ -57,9 +57,10 @@ void hk_window_set_superslab(const void *base, struct hk_superslab *superslab)
                           superslab, memory_order_release);
 }
 
+struct hk_window *hk_window_first(void) { return atomic_load_explicit(&hk_windows, memory_order_acquire); }
+
 void hk_window_each(void (*visit)(struct hk_window *window, void *context), void *context)
 {
-    for (struct hk_window *window = atomic_load_explicit(&hk_windows, memory_order_acquire); window != NULL;
-         window = window->next)
+    for (struct hk_window *window = hk_window_first(); window != NULL; window = window->next)
         visit(window, context);
 }

@@ -74,6 +74,8 @@ bool hk_window_prepare(const void *p, size_t size);
 /* Enters a superslab, or NULL, for the superslab-sized range that starts at base. */
 void hk_window_set_superslab(const void *base, struct hk_superslab *superslab);
 
+/* The first of the list of all windows; NULL if there is none. */
+struct hk_window *hk_window_first(void);
 /* Calls visit for every window that exists. */
 void hk_window_each(void (*visit)(struct hk_window *window, void *context), void *context);
 

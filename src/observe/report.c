@@ -4,6 +4,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
+#include "heap/purge.h"
 #include "observe/stats.h"
 
 #define HK_COLUMN 40 /* where the numbers end */
@@ -72,6 +73,9 @@ static void hk_report_counters(struct hk_text *text, const struct hk_stats *stat
     hk_row(text, "large_frees", stats->large.frees, "");
     hk_row(text, "large_remaps", stats->large.remaps, "grown by moving pages, not bytes");
     hk_row(text, "mapping_cache_hits", stats->large.cache_hits, "");
+    hk_section(text, "hakmem: memory given back");
+#define HK_PURGE_COUNTER(name, doc) hk_row(text, #name, hk_purge_counts.name, doc);
+#include "base/stats.def"
     hk_section(text, "hakmem: system calls");
     hk_row(text, "mmap", hk_os_counts.mmap, "");
     hk_row(text, "munmap", hk_os_counts.munmap, "");

@@ -73,7 +73,8 @@ TEST_F(Options, TableIsInOrder)
 TEST_F(Options, TakeTheirBoundsAndNothingBeyond)
 {
     for (const auto &option : kOptions) {
-        if (is(option.name, "profile") || is(option.name, "on_error") || strcmp(option.name, "help") == 0)
+        if (is(option.name, "profile") || is(option.name, "on_error") || is(option.name, "thp") ||
+            is(option.name, "trace") || strcmp(option.name, "help") == 0)
             continue;
         for (uint64_t value : {option.min, option.max}) {
             EXPECT_EQ(hk_option_write(option.name, std::to_string(value).c_str()), HK_OPTION_OK) << option.name;
@@ -120,6 +121,42 @@ TEST_F(Options, BytesHaveUnits)
         }
     }
     EXPECT_EQ(hk_option_write("magazine_blocks", "1K"), HK_OPTION_INVALID) << "a count has no unit";
+}
+
+TEST_F(Options, LimitsMayReferToTheCgroup)
+{
+    for (const char *value : {"0", "1", "4096", "100%", "1%", "75%"}) {
+        EXPECT_EQ(hk_option_write("limit_hard", value), HK_OPTION_OK) << value;
+        EXPECT_EQ(read("limit_hard"), value);
+    }
+    EXPECT_EQ(hk_option_write("limit_hard", "3G"), HK_OPTION_OK);
+    EXPECT_EQ(hk_option(limit_hard), 3ull << 30);
+    EXPECT_EQ(hk_option_write("limit_hard", "cgroup"), HK_OPTION_OK);
+    EXPECT_EQ(read("limit_hard"), "100%");
+    for (const char *bad : {"0%", "101%", "%", "-1%", "50 %", "1G%", "Cgroup", "cgroups"})
+        EXPECT_EQ(hk_option_write("limit_hard", bad), HK_OPTION_INVALID) << bad;
+    EXPECT_EQ(read("limit_hard"), "100%") << "a bad value changes nothing";
+}
+
+TEST_F(Options, KindsOfEventsMayBeSeveral)
+{
+    const struct {
+        const char *text, *value;
+        uint64_t kinds;
+    } cases[] = {
+        {"none", "none", 0},
+        {"lru", "lru", HK_TRACE_LRU},
+        {"drain,purge", "purge,drain", HK_TRACE_PURGE | HK_TRACE_DRAIN},
+        {"purge,slot,lru,drain", "purge,slot,lru,drain",
+         HK_TRACE_PURGE | HK_TRACE_SLOT | HK_TRACE_LRU | HK_TRACE_DRAIN},
+    };
+    for (const auto &c : cases) {
+        EXPECT_EQ(hk_option_write("trace", c.text), HK_OPTION_OK) << c.text;
+        EXPECT_EQ(hk_option(trace), c.kinds);
+        EXPECT_EQ(read("trace"), c.value);
+    }
+    for (const char *bad : {"", ",", "purge,", ",purge", "purge,,lru", "purg", "purges", "all", "Purge", "none,lru"})
+        EXPECT_EQ(hk_option_write("trace", bad), HK_OPTION_INVALID) << bad;
 }
 
 TEST_F(Options, WordsAreTakenAsTheyAre)

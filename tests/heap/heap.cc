@@ -378,7 +378,7 @@ TEST_F(Heap, DissolvingReleasesWhatIsEmptyAndOrphansTheRest)
     struct hk_heap *parked = other.park();
     uint64_t orphaned = parked->counts.slabs_orphaned;
     hk_fault fault{};
-    hk_heaps_dissolve_parked(&fault);
+    hk_heaps_dissolve_parked(UINT32_MAX, &fault);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     for (unsigned i = 0; i < HK_NCLASSES; i++) {
         EXPECT_EQ(parked->classes[i].nslabs, 0u) << "class " << i;
@@ -409,7 +409,7 @@ TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)
         other.give({blocks[1]});
     struct hk_heap *parked = other.park();
     hk_fault fault{};
-    hk_heaps_dissolve_parked(&fault);
+    hk_heaps_dissolve_parked(UINT32_MAX, &fault);
     EXPECT_EQ(parked->classes[kClass].nslabs, 0u);
     EXPECT_EQ(hk_orphans.classes[kClass].nslabs, kSlabs);
     check_everything();
@@ -417,7 +417,7 @@ TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)
         blocks.erase(blocks.begin() + 1);
         EXPECT_EQ(heap.give(blocks).kind, HK_FAULT_NONE);
     }
-    hk_heaps_collect_all(&fault);
+    hk_heaps_tend(true, &fault);
     EXPECT_EQ(hk_orphans.classes[kClass].nslabs, 0u);
 }
 
@@ -539,7 +539,7 @@ TEST_F(Heap, StaysInOrderWhateverHappens)
                 trim_all();
             heap.start();
         } else if (what == 97) {
-            hk_pool_purge();
+            hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
         } else if (what == 98 && step % 16 == 0) {
             check_everything();
         }

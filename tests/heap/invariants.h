@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "c_begin.h"
+#include "base/os.h"
 #include "heap/heap.h"
 #include "heap/large.h"
 #include "heap/meta.h"
@@ -150,16 +151,55 @@ inline unsigned expected_bin(hk_slab *slab)
 {
     unsigned nblocks = hk_slab_class(slab)->nblocks;
     return slab->nfree == 0             ? HK_BIN_FULL
-           : hk_slab_only_fresh(slab)   ? HK_BIN_FRESH
+           : hk_slab_nidle(slab) == 0   ? HK_BIN_UNBACKED
            : slab->nfree * 4u < nblocks ? HK_BIN_QUARTER
            : slab->nfree * 2u < nblocks ? HK_BIN_HALF
                                         : HK_BIN_MOST;
+}
+
+/* What a slab says of its pages and free blocks, counted from each block's address. No block that touches an absent page
+ * is handed out, and one of them was before; free blocks are fresh, absent or idle, and the slab knows how many. */
+inline void check_holes(hk_slab *slab)
+{
+    const hk_class *c = hk_slab_class(slab);
+    const size_t page_size = hk_os_page_size(), pages_per_slot = HK_SLOT_SIZE / page_size;
+    auto is_absent = [&](size_t page) {
+        return ((slab[page / pages_per_slot].absent_pages >> (page % pages_per_slot)) & 1) != 0;
+    };
+    size_t absent_pages = 0;
+    for (size_t page = 0; page < slab->slots * pages_per_slot; page++)
+        absent_pages += is_absent(page);
+    if (absent_pages != 0) {
+        EXPECT_TRUE(slab->holed);
+    }
+    const char *slots = slab->superslab->base + slab->slot * HK_SLOT_SIZE;
+    size_t first = static_cast<size_t>(slab->blocks - slots), nabsent = 0, nidle = 0;
+    std::set<size_t> known; /* absent pages on which there was a block */
+    for (unsigned i = 0; i < c->nblocks; i++) {
+        bool is_free = ((hk_slab_free_words(slab)[i / HK_WORD_BITS] >> (i % HK_WORD_BITS)) & 1) != 0;
+        bool on_absent = false;
+        size_t begin = first + size_t{i} * c->size;
+        for (size_t page = begin / page_size; absent_pages != 0 && page <= (begin + c->size - 1) / page_size; page++)
+            if (is_absent(page)) {
+                on_absent = true;
+                EXPECT_TRUE(is_free) << "block " << i << " is handed out, and page " << page << " absent";
+                if (i < slab->fresh_from)
+                    known.insert(page);
+            }
+        bool fresh = i >= slab->fresh_from;
+        nabsent += is_free && !fresh && on_absent;
+        nidle += is_free && !fresh && !on_absent;
+    }
+    EXPECT_EQ(known.size(), absent_pages) << "absent pages on which no block was handed out before";
+    EXPECT_EQ(slab->nabsent, nabsent);
+    EXPECT_EQ(hk_slab_nidle(slab), nidle);
 }
 
 /* A slab's own invariants, its keys, and that all its slots lead to it. */
 inline void check_slab(hk_slab *slab)
 {
     hk_slab_check(slab);
+    check_holes(slab);
     struct hk_heap *owner = hk_slab_owner(slab);
     ASSERT_NE(owner, nullptr);
     const hk_class *c = hk_slab_class(slab);
@@ -181,11 +221,14 @@ inline void check_slab(hk_slab *slab)
     }
 }
 
-/* Every slab is where its owner finds it, by its number of free blocks; the counts of slabs are right. */
+/* Every slab is where its owner finds it, by its number of free blocks; the counts of slabs and the sums of idle bytes
+ * are right. */
 inline void check_heaps()
 {
     /* By owner and class: slabs, and slabs with free blocks. */
     std::map<struct hk_heap *, std::map<unsigned, uint32_t>> nslabs, with_blocks;
+    std::map<struct hk_heap *, size_t> idle_bytes;
+    size_t all_idle_bytes = 0;
     std::set<hk_slab *> queued;
     for (struct hk_heap *heap : all_heaps())
         for (hk_slab *slab = heap->pending; slab != nullptr; slab = slab->pending_next) {
@@ -195,6 +238,8 @@ inline void check_heaps()
     for (hk_slab *slab : all_slabs()) {
         check_slab(slab);
         nslabs[hk_slab_owner(slab)][slab->class_]++;
+        EXPECT_EQ(slab->idle_counted, hk_slab_nidle(slab));
+        idle_bytes[hk_slab_owner(slab)] += size_t{hk_slab_nidle(slab)} * hk_slab_class(slab)->size;
         with_blocks[hk_slab_owner(slab)][slab->class_] += slab->bin != HK_BIN_FULL;
         EXPECT_EQ(slab->summary != 0, queued.count(slab) == 1) << "a token without a queue";
         if (slab->bin != HK_BIN_CURRENT) {
@@ -203,6 +248,8 @@ inline void check_heaps()
     }
     for (struct hk_heap *heap : all_heaps()) {
         hk_heap_check(heap);
+        EXPECT_EQ(heap->idle_bytes, idle_bytes[heap]) << "heap " << (heap->key >> HK_KEY_SHIFT);
+        all_idle_bytes += idle_bytes[heap];
         for (unsigned i = 0; i < HK_NCLASSES; i++) {
             hk_heap_class &c = heap->classes[i];
             EXPECT_EQ(c.nslabs, nslabs[heap][i]) << "heap " << (heap->key >> HK_KEY_SHIFT) << ", class " << i;
@@ -220,6 +267,7 @@ inline void check_heaps()
             EXPECT_EQ(found, with_blocks[heap][i]) << "slabs in bins, and slabs that say so";
         }
     }
+    EXPECT_EQ(hk_heaps_idle_bytes(), all_idle_bytes);
 }
 
 inline void check_everything()

@@ -223,13 +223,13 @@ TEST_F(Pool, PurgedSlotsAreZeroAndUnusedAgain)
     hk_pool_release(neighbour, 1);
     EXPECT_EQ(counts_now().slots_empty, 2u);
     since(&Counts::slots_purged);
-    EXPECT_EQ(hk_pool_purge(), 2 * HK_SLOT_SIZE);
+    EXPECT_EQ(hk_pool_purge(UINT32_MAX, 0, SIZE_MAX), 2 * HK_SLOT_SIZE);
     EXPECT_EQ(since(&Counts::slots_purged), 2u);
     EXPECT_EQ(counts_now().slots_empty, 0u);
     EXPECT_EQ(slab->superslab->purging, 0u);
     for (size_t i = 0; i < 2 * HK_SLOT_SIZE; i += 4096)
         EXPECT_EQ(slot[i], 0) << i;
-    EXPECT_EQ(hk_pool_purge(), 0u) << "there is nothing left";
+    EXPECT_EQ(hk_pool_purge(UINT32_MAX, 0, SIZE_MAX), 0u) << "there is nothing left";
     check_pool();
     hk_slab *again = acquire(kClass);
     hk_slab_init(again, kClass, kOwner);

@@ -302,7 +302,7 @@ TEST_F(Remote, OutboxOfASleepingThreadIsDrainedForIt)
     hk_slab *slab = hk_slab_of(blocks[0]);
     freer.add_to_outbox(blocks[4]);
     hk_fault fault{};
-    hk_heaps_collect_all(&fault);
+    hk_heaps_tend(true, &fault);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     EXPECT_EQ(slab->nfree, 1024u - 9u);
     blocks.erase(blocks.begin() + 4);

@@ -189,14 +189,14 @@ TEST_P(Slab, KnowsTheBlocksThatWereNeverHandedOut)
 {
     init();
     EXPECT_EQ(slab->fresh_from, 0);
-    EXPECT_TRUE(hk_slab_only_fresh(slab));
+    EXPECT_EQ(hk_slab_nidle(slab), 0u);
     if (c.nblocks < 4)
         return;
     take(3);
-    EXPECT_TRUE(hk_slab_only_fresh(slab));
+    EXPECT_EQ(hk_slab_nidle(slab), 0u);
     hk_slab_put(slab, 0);
     hk_slab_put(slab, 2);
-    EXPECT_FALSE(hk_slab_only_fresh(slab));
+    EXPECT_NE(hk_slab_nidle(slab), 0u);
     EXPECT_EQ(slab->fresh_from, 3) << "blocks that came back were handed out";
     take(2);
     EXPECT_EQ(slab->fresh_from, 3);

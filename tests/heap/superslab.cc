@@ -1,6 +1,10 @@
 /* Superslabs: runs that split and coalesce, memory before none, the LRU cache and its bounds, giving back. */
 #include "test_heap.h"
 
+extern "C" {
+#include "base/os.h"
+}
+
 #include <sys/mman.h>
 
 namespace
@@ -156,17 +160,17 @@ TEST_F(Superslab, TheOldestIsPurgedFirst)
     }
     EXPECT_EQ(hk_superslab_counts.cached, 3u);
     size_t purged = hk_superslab_counts.purged;
-    EXPECT_EQ(hk_superslabs_trim_to(2), HK_SUPERSLAB_SIZE);
+    EXPECT_EQ(hk_superslabs_purge(2, UINT64_MAX, SIZE_MAX), HK_SUPERSLAB_SIZE);
     EXPECT_FALSE(hk_superslab_next(first, 1)->resident);
     EXPECT_TRUE(hk_superslab_next(first, 1)->zero);
     EXPECT_TRUE(hk_superslab_next(first, 3)->resident);
     check_superslabs();
-    hk_superslabs_give_up(1);
+    hk_superslabs_purge(0, UINT64_MAX, 1);
     EXPECT_FALSE(hk_superslab_next(first, 3)->resident);
     EXPECT_TRUE(first->resident);
     EXPECT_EQ(hk_superslab_counts.purged, purged + 2);
     check_superslabs();
-    hk_superslabs_give_up(100);
+    hk_superslabs_purge(0, UINT64_MAX, 100);
     EXPECT_EQ(hk_superslab_counts.cached, 0u);
     check_superslabs();
     release(hk_superslab_next(first, 2), 1, false);
@@ -179,11 +183,12 @@ TEST_F(Superslab, TheOldestIsPurgedFirst)
     release_fence(first, 5);
 }
 
-/* The cache is bounded by each of its three options. It is trimmed a few superslabs at a time. */
-void trim_often()
+/* The cache is bounded by each of its options. */
+void trim_to_bounds()
 {
-    for (int i = 0; i < 50; i++)
-        hk_superslabs_trim();
+    EXPECT_TRUE(hk_superslabs_are_too_many());
+    hk_superslabs_purge(hk_superslabs_max_cached(), UINT64_MAX, SIZE_MAX);
+    EXPECT_FALSE(hk_superslabs_are_too_many());
 }
 
 TEST_F(Superslab, TheCacheIsBoundedByCount)
@@ -191,7 +196,7 @@ TEST_F(Superslab, TheCacheIsBoundedByCount)
     WithOption count("superslab_max_cached", "3");
     hk_superslab *first = acquire(10);
     release(first, 10, true);
-    trim_often();
+    trim_to_bounds();
     EXPECT_EQ(hk_superslab_counts.cached, 3u);
     check_superslabs();
 }
@@ -201,23 +206,23 @@ TEST_F(Superslab, TheCacheIsBoundedByBytes)
     WithOption bytes("superslab_max_memory_mb", "9"); /* four superslabs and a half */
     hk_superslab *first = acquire(10);
     release(first, 10, true);
-    trim_often();
+    trim_to_bounds();
     EXPECT_EQ(hk_superslab_counts.cached, 4u);
     check_superslabs();
 }
 
-TEST_F(Superslab, TheCacheIsBoundedByAge)
+TEST_F(Superslab, OnlyThoseFreedBeforeATimeArePurged)
 {
     hk_superslab *first = acquire(4);
+    uint64_t before = hk_os_now_ms();
     release(first, 4, true);
-    trim_often();
-    EXPECT_EQ(hk_superslab_counts.cached, 4u) << "all are young";
+    EXPECT_EQ(hk_superslabs_purge(0, before, SIZE_MAX), 0u) << "all are younger";
     {
         HeldLock held(&hk_pool_lock);
         for (size_t i : {0, 1}) /* the order of the cache is that of age */
             hk_superslab_next(first, i)->freed_at_ms -= 11000;
     }
-    trim_often();
+    EXPECT_EQ(hk_superslabs_purge(0, before, SIZE_MAX), 2 * HK_SUPERSLAB_SIZE);
     EXPECT_EQ(hk_superslab_counts.cached, 2u);
     check_superslabs();
 }
@@ -318,9 +323,9 @@ TEST_F(Superslab, StayInOrderWhateverHappens)
             }
         }
         if (step % 16 == 0)
-            hk_superslabs_give_up(below(4));
+            hk_superslabs_purge(0, UINT64_MAX, below(4));
         if (step % 100 == 0)
-            hk_superslabs_trim_to(below(20));
+            hk_superslabs_purge(below(20), UINT64_MAX, SIZE_MAX);
         if (step % 500 == 0)
             hk_superslabs_unmap_free();
         if (step % 10 == 0)

@@ -203,12 +203,12 @@ inline hk_fault free_remotely(void *p)
 inline void trim_all()
 {
     hk_fault fault{};
-    hk_heaps_dissolve_parked(&fault);
-    hk_heaps_collect_all(&fault);
+    hk_heaps_dissolve_parked(UINT32_MAX, &fault);
+    hk_heaps_tend(true, &fault);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
-    hk_pool_purge();
-    hk_superslabs_trim_to(0);
-    hk_large_trim();
+    hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
+    hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
+    hk_large_purge(0, UINT64_MAX);
 }
 
 /* Every test frees all that it took. */

@@ -14,7 +14,7 @@ SOURCE = Path(os.environ["HAKMEM_SOURCE_DIR"])
 STATIC_TLS_MAX = 1024
 # Work at every start of every program: names to look up (some are of the C runtime's start files), and addresses to
 # add the load address to, most of them in the initial state of a thread.
-LOOKUPS_MAX = 32
+LOOKUPS_MAX = 48
 RELATIVE_MAX = 128
 
 

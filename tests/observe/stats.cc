@@ -79,7 +79,7 @@ TEST(Stats, CountBlocksOfEachClass)
             << n;
         for (void *p : blocks)
             hak_free(p);
-        hk_trim();
+        hk_trim(HK_PURGE_ALL, 0);
         struct hk_stats after = now();
         expect_consistent(after);
         EXPECT_EQ(after.classes[size_class].live, 0u) << n;
@@ -106,7 +106,7 @@ TEST(Stats, CountLargeBlocks)
 
 TEST(Stats, ThePeakIsOfWhatWasCommittedAtOnce)
 {
-    hk_trim();
+    hk_trim(HK_PURGE_ALL, 0);
     for (int i = 0; i < 20; i++)
         hak_free(hak_malloc(200 << 20)); /* more than the cache keeps */
     EXPECT_LT(now().committed_peak, size_t{1} << 30);
@@ -146,7 +146,7 @@ TEST(Stats, AreNeverNegativeWhileThreadsWork)
         thread.join();
     for (auto &p : slots)
         hak_free(p);
-    hk_trim();
+    hk_trim(HK_PURGE_ALL, 0);
     expect_consistent(now());
     EXPECT_EQ(now().live_blocks, 0u);
 }
@@ -248,7 +248,7 @@ TEST(Report, MallinfoFitsTheStatistics)
 TEST(Report, XmlHasTheSameNumbers)
 {
     void *p = hak_malloc(1000);
-    hk_trim();
+    hk_trim(HK_PURGE_ALL, 0);
     struct hk_stats stats = now();
     char *text = nullptr;
     size_t length = 0;

@@ -1,0 +1,155 @@
+#include "front/maintenance.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+
+#include "base/options.h"
+#include "base/os.h"
+#include "front/thread.h"
+#include "heap/clock.h"
+#include "heap/limit.h"
+#include "heap/purge.h"
+
+_Atomic uint32_t hk_maintenance_state;
+
+/* Threads that have made a call and not ended. */
+static _Atomic uint32_t hk_threads;
+
+/* ---- The thread ---- */
+
+#define HK_PASS_MS 500u
+#define HK_PASS_QUIET_MS 250u
+/* With so few slow paths in all, from one pass to the next, the process is quiet: it may have a timer or two. */
+#define HK_QUIET_TICKS 8u
+/* A process that has been quiet so long has nothing left whose time will come. */
+#define HK_SLEEP_AFTER_MS 3000u
+
+static bool hk_is_last_thread(void) { return atomic_load_explicit(&hk_threads, memory_order_acquire) == 0; }
+
+/* Sleeps until a slow path wakes it, unless there has been one since `ticks` was read. */
+static void hk_maintenance_sleep(uint32_t ticks)
+{
+    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP, memory_order_seq_cst);
+    /* Slow paths look at the state without a fence: one that has just missed it is seen a little later. */
+    hk_os_futex_wait_ms(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP, HK_PASS_MS);
+    while (hk_heaps_ticks() == ticks && !hk_is_last_thread() && hk_maintenance_is_asleep())
+        hk_os_futex_wait(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP);
+    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_relaxed);
+}
+
+static void *hk_maintenance_run(void *unused)
+{
+    (void)unused;
+    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_release);
+    hk_os_futex_wake(&hk_maintenance_state, 1);
+    uint32_t ticks = hk_heaps_ticks();
+    unsigned quiet_ms = 0;
+    while (!hk_is_last_thread()) {
+        unsigned wait_ms = quiet_ms > 0 ? HK_PASS_QUIET_MS : HK_PASS_MS;
+        hk_os_futex_wait_ms(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, wait_ms);
+        uint32_t before = ticks;
+        ticks = hk_heaps_ticks();
+        quiet_ms = ticks - before < HK_QUIET_TICKS ? quiet_ms + wait_ms : 0;
+        hk_clock_look();
+        struct hk_fault fault = HK_NO_FAULT;
+        size_t bytes = hk_purge(quiet_ms >= 1000 ? HK_PURGE_QUIET : HK_PURGE_DECAY, 0, SIZE_MAX, &fault);
+        hk_fault_check(&fault, "free");
+        if (quiet_ms >= HK_SLEEP_AFTER_MS && bytes == 0) {
+            hk_maintenance_sleep(ticks);
+            quiet_ms = 0;
+        }
+    }
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_purge(HK_PURGE_ALL, 0, SIZE_MAX, &fault);
+    hk_fault_check(&fault, "free");
+    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_NONE, memory_order_release);
+    return NULL;
+}
+
+#define HK_STACK_MIN ((size_t)64 << 10)
+#define HK_STACK_MAX ((size_t)8 << 20) /* the C library takes a program's thread-local variables out of it */
+
+static bool hk_maintenance_create(void)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    sigset_t all, saved;
+    if (pthread_attr_init(&attributes) != 0)
+        return false;
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    memset(&all, 0xff, sizeof all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    int result = EINVAL;
+    for (size_t stack = HK_STACK_MIN; result == EINVAL && stack <= HK_STACK_MAX; stack *= 2) {
+        pthread_attr_setstacksize(&attributes, stack);
+        result = pthread_create(&thread, &attributes, hk_maintenance_run, NULL);
+    }
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    pthread_attr_destroy(&attributes);
+    if (result == 0)
+        pthread_setname_np(thread, "hakmem");
+    return result == 0;
+}
+
+/* Returns when the thread runs: a sandbox that the program enters next must find nothing left to do. It waits for nobody
+ * but the kernel, and not for ever. */
+HK_COLD static void hk_maintenance_start(void)
+{
+    uint32_t none = HK_MAINTENANCE_NONE;
+    if (!atomic_compare_exchange_strong_explicit(&hk_maintenance_state, &none, HK_MAINTENANCE_STARTING,
+                                                 memory_order_acquire, memory_order_relaxed))
+        return;
+    int saved = errno;
+    if (hk_maintenance_create())
+        hk_os_futex_wait_ms(&hk_maintenance_state, HK_MAINTENANCE_STARTING, 100);
+    else
+        atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_UNAVAILABLE, memory_order_release);
+    errno = saved;
+}
+
+static void hk_maintenance_wake(void)
+{
+    uint32_t asleep = HK_MAINTENANCE_ASLEEP;
+    if (atomic_compare_exchange_strong_explicit(&hk_maintenance_state, &asleep, HK_MAINTENANCE_AWAKE,
+                                                memory_order_seq_cst, memory_order_relaxed))
+        hk_os_futex_wake(&hk_maintenance_state, 1);
+}
+
+/* ---- Slow paths ---- */
+
+/* How many superslabs beyond the bounds of the LRU cache one slow path purges. */
+#define HK_TRIM_MAX 4
+
+void hk_maintain(struct hk_fault *fault)
+{
+    if (hk_superslabs_are_too_many())
+        hk_superslabs_purge(hk_superslabs_max_cached(), UINT64_MAX, HK_TRIM_MAX);
+    if (hk_limit_is_pressing() && hk_limit_relieve())
+        hk_purge(HK_PURGE_ALL, 0, SIZE_MAX, fault);
+    uint32_t state = atomic_load_explicit(&hk_maintenance_state, memory_order_relaxed);
+    if (state == HK_MAINTENANCE_ASLEEP)
+        hk_maintenance_wake();
+    hk_purge_tick(state == HK_MAINTENANCE_NONE || state == HK_MAINTENANCE_UNAVAILABLE, fault);
+}
+
+void hk_maintenance_thread_begins(void)
+{
+    if (atomic_fetch_add_explicit(&hk_threads, 1, memory_order_relaxed) > 0 && hk_option(background) && !hk_lock_bypass)
+        hk_maintenance_start();
+}
+
+void hk_maintenance_thread_ends(void)
+{
+    if (atomic_fetch_sub_explicit(&hk_threads, 1, memory_order_seq_cst) == 1) {
+        hk_maintenance_wake();
+        hk_os_futex_wake(&hk_maintenance_state, 1);
+    }
+}
+
+void hk_maintenance_after_fork(bool alive)
+{
+    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_NONE, memory_order_relaxed);
+    atomic_store_explicit(&hk_threads, alive, memory_order_relaxed);
+}

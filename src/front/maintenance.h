@@ -1,0 +1,39 @@
+/*
+ * Maintenance: who purges, and when.
+ *
+ * A process with several threads gets one more, which purges twice a second while there is something to purge, four times
+ * when the process is quiet, and sleeps when there is nothing to do; the next slow path wakes it. It is made when a second
+ * thread makes its first call, so that it is there before the program goes into a sandbox that forbids more threads. It
+ * does not keep a process alive whose other threads have ended, and a fork's child has none until it has threads itself.
+ * In all other processes slow paths purge.
+ */
+#ifndef HK_FRONT_MAINTENANCE_H
+#define HK_FRONT_MAINTENANCE_H
+
+#include "base/fault.h"
+
+enum hk_maintenance_state {
+    HK_MAINTENANCE_NONE,
+    HK_MAINTENANCE_STARTING,
+    HK_MAINTENANCE_AWAKE,
+    HK_MAINTENANCE_ASLEEP,
+    HK_MAINTENANCE_UNAVAILABLE, /* a thread could not be made: not tried again */
+};
+
+extern _Atomic uint32_t hk_maintenance_state;
+
+HK_INLINE bool hk_maintenance_is_asleep(void)
+{
+    return atomic_load_explicit(&hk_maintenance_state, memory_order_relaxed) == HK_MAINTENANCE_ASLEEP;
+}
+
+/* What is due on a slow path; no lock held. Wakes the thread, or does a bounded part of its work. */
+void hk_maintain(struct hk_fault *fault);
+
+/* A thread has made its first call; is gone. No lock held. */
+void hk_maintenance_thread_begins(void);
+void hk_maintenance_thread_ends(void);
+/* In the child of a fork: alive tells whether the surviving thread has made a call. */
+void hk_maintenance_after_fork(bool alive);
+
+#endif

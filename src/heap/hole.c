@@ -1,0 +1,234 @@
+#include "heap/hole.h"
+
+#include <string.h>
+
+#include "base/os.h"
+#include "heap/purge.h"
+
+/* Blocks lo to hi of a slab, both included; none if lo > hi. */
+struct hk_block_range {
+    unsigned lo, hi;
+};
+
+static unsigned hk_page_shift(void) { return hk_lowest_bit64(hk_os_page_size()); }
+
+static unsigned hk_pages_per_slot_shift(void) { return HK_SLOT_SHIFT - hk_page_shift(); }
+
+static uint16_t *hk_absent_pages(struct hk_slab *slab, unsigned page)
+{
+    return &slab[page >> hk_pages_per_slot_shift()].absent_pages;
+}
+
+static uint16_t hk_page_bit(unsigned page) { return (uint16_t)(1u << (page & hk_low_mask32(hk_pages_per_slot_shift()))); }
+
+static bool hk_page_is_absent(struct hk_slab *slab, unsigned page)
+{
+    return (*hk_absent_pages(slab, page) & hk_page_bit(page)) != 0;
+}
+
+/* Where the slab's first block starts in its first slot. */
+static size_t hk_first_offset(const struct hk_slab *slab)
+{
+    return (uintptr_t)slab->blocks & (HK_SLOT_SIZE - 1);
+}
+
+static struct hk_block_range hk_blocks_on_page(const struct hk_slab *slab, unsigned page)
+{
+    const struct hk_class *class = hk_slab_class(slab);
+    size_t first = hk_first_offset(slab);
+    size_t begin = (size_t)page << hk_page_shift();
+    size_t end = begin + hk_os_page_size();
+    if (end <= first || begin >= first + (size_t)class->nblocks * class->size)
+        return (struct hk_block_range){1, 0};
+    unsigned hi = hk_class_index(class, end - 1 - first);
+    return (struct hk_block_range){begin <= first ? 0 : hk_class_index(class, begin - first),
+                                   hi < class->nblocks ? hi : class->nblocks - 1u};
+}
+
+static unsigned hk_first_page_of(const struct hk_slab *slab, unsigned block)
+{
+    return (unsigned)((hk_first_offset(slab) + (size_t)block * hk_slab_class(slab)->size) >> hk_page_shift());
+}
+
+static unsigned hk_last_page_of(const struct hk_slab *slab, unsigned block)
+{
+    return (unsigned)((hk_first_offset(slab) + (size_t)(block + 1) * hk_slab_class(slab)->size - 1) >> hk_page_shift());
+}
+
+/* The blocks of a range that lie in word w, as bits of that word. */
+static uint64_t hk_range_in_word(struct hk_block_range range, unsigned w)
+{
+    unsigned first = w * HK_WORD_BITS;
+    if (range.lo > range.hi || range.hi < first || range.lo >= first + HK_WORD_BITS)
+        return 0;
+    uint64_t mask = hk_low_mask64(range.hi - first + 1);
+    return range.lo <= first ? mask : mask & ~hk_low_mask64(range.lo - first);
+}
+
+/* The blocks of word w that were handed out before. */
+static uint64_t hk_used_in_word(const struct hk_slab *slab, unsigned w)
+{
+    unsigned first = w * HK_WORD_BITS;
+    return slab->fresh_from <= first ? 0 : hk_low_mask64(slab->fresh_from - first);
+}
+
+/* The blocks of word w that were handed out before and touch an absent page. */
+static uint64_t hk_absent_in_word(struct hk_slab *slab, unsigned w)
+{
+    unsigned last = w * HK_WORD_BITS + HK_WORD_BITS - 1;
+    unsigned nblocks = hk_slab_class(slab)->nblocks;
+    unsigned end = hk_last_page_of(slab, last < nblocks ? last : nblocks - 1);
+    uint64_t absent = 0;
+    for (unsigned page = hk_first_page_of(slab, w * HK_WORD_BITS); page <= end; page++)
+        if (hk_page_is_absent(slab, page))
+            absent |= hk_range_in_word(hk_blocks_on_page(slab, page), w);
+    return absent & hk_used_in_word(slab, w);
+}
+
+unsigned hk_holes_count_absent(struct hk_slab *slab)
+{
+    const uint64_t *free = hk_slab_free_words(slab);
+    unsigned n = 0;
+    for (uint32_t words = slab->nonempty; words != 0; words &= words - 1) {
+        unsigned w = hk_lowest_bit32(words);
+        n += hk_count_bits64(free[w] & hk_absent_in_word(slab, w));
+    }
+    return n;
+}
+
+/* ---- Giving pages back ---- */
+
+static bool hk_range_is_free(struct hk_slab *slab, struct hk_block_range range)
+{
+    const uint64_t *free = hk_slab_free_words(slab);
+    for (unsigned w = range.lo / HK_WORD_BITS; w <= range.hi / HK_WORD_BITS; w++) {
+        uint64_t mask = hk_range_in_word(range, w);
+        if ((free[w] & mask) != mask)
+            return false;
+    }
+    return true;
+}
+
+/* How many pages, from the slab's start, may have memory: what was never handed out has none. */
+static unsigned hk_pages_used(const struct hk_slab *slab)
+{
+    return slab->fresh_from == 0 ? 0 : hk_last_page_of(slab, slab->fresh_from - 1u) + 1;
+}
+
+bool hk_holes_open(struct hk_holes *holes, struct hk_slab *slab)
+{
+    memset(holes, 0, sizeof *holes);
+    holes->slab = slab;
+    bool any = false;
+    unsigned pages = hk_pages_used(slab);
+    for (unsigned page = 0; page < pages; page++) {
+        struct hk_block_range range = hk_blocks_on_page(slab, page);
+        if (range.lo > range.hi || hk_page_is_absent(slab, page) || !hk_range_is_free(slab, range))
+            continue;
+        any = true;
+        holes->pages[page >> hk_pages_per_slot_shift()] |= hk_page_bit(page);
+        for (unsigned w = range.lo / HK_WORD_BITS; w <= range.hi / HK_WORD_BITS; w++)
+            holes->blocks[w] |= hk_range_in_word(range, w);
+    }
+    if (!any)
+        return false;
+    for (unsigned w = 0; w < hk_slab_nwords(slab); w++)
+        if (holes->blocks[w] != 0)
+            hk_slab_withdraw_word(slab, w, holes->blocks[w]);
+    slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
+    return true;
+}
+
+size_t hk_holes_purge(struct hk_holes *holes)
+{
+    const struct hk_slab *slab = holes->slab;
+    char *start = slab->blocks - hk_first_offset(slab);
+    unsigned per_slot = hk_pages_per_slot_shift();
+    unsigned pages = (unsigned)slab->slots << per_slot;
+    size_t bytes = 0;
+    for (unsigned page = 0; page < pages;) {
+        unsigned end = page;
+        while (end < pages && (holes->pages[end >> per_slot] & hk_page_bit(end)) != 0)
+            end++;
+        if (end == page) {
+            page++;
+            continue;
+        }
+        size_t size = (size_t)(end - page) << hk_page_shift();
+        if (hk_os_purge(start + ((size_t)page << hk_page_shift()), size)) {
+            bytes += size;
+            page = end;
+        } else {
+            for (; page < end; page++)
+                holes->pages[page >> per_slot] &= (uint16_t)~hk_page_bit(page);
+        }
+    }
+    return bytes;
+}
+
+void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault)
+{
+    struct hk_slab *slab = holes->slab;
+    for (unsigned slot = 0; slot < slab->slots; slot++) {
+        slab[slot].absent_pages |= holes->pages[slot];
+        slab->holed |= holes->pages[slot] != 0;
+    }
+    for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
+        uint64_t twice = holes->blocks[w] == 0 ? 0 : hk_slab_put_word(slab, w, holes->blocks[w]);
+        if (HK_UNLIKELY(twice != 0)) { /* freed a second time while they were out */
+            struct hk_fault late = hk_fault_double_free(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice));
+            late.late = true;
+            hk_fault_note(fault, late);
+        }
+    }
+    slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
+}
+
+/* ---- Handing blocks out ---- */
+
+/* A block on the page is about to be handed out: the page has memory again, and so may its neighbours' blocks. */
+static void hk_page_return(struct hk_slab *slab, unsigned page)
+{
+    *hk_absent_pages(slab, page) &= (uint16_t)~hk_page_bit(page);
+    atomic_fetch_add_explicit(&hk_purge_counts.hole_bytes_returned, hk_os_page_size(), memory_order_relaxed);
+    struct hk_block_range range = hk_blocks_on_page(slab, page);
+    const uint64_t *free = hk_slab_free_words(slab);
+    for (unsigned w = range.lo / HK_WORD_BITS; w <= range.hi / HK_WORD_BITS; w++) {
+        uint64_t present = free[w] & hk_range_in_word(range, w) & hk_used_in_word(slab, w) & ~hk_absent_in_word(slab, w);
+        slab->nabsent -= (uint16_t)hk_count_bits64(present);
+    }
+}
+
+/* A block that has just left the free bitmap: its pages have memory from now on. */
+static void hk_block_return(struct hk_slab *slab, unsigned block)
+{
+    uint64_t bit = 1ull << (block % HK_WORD_BITS);
+    if ((hk_absent_in_word(slab, block / HK_WORD_BITS) & bit) != 0)
+        slab->nabsent--;
+    for (unsigned page = hk_first_page_of(slab, block); page <= hk_last_page_of(slab, block); page++)
+        if (hk_page_is_absent(slab, page))
+            hk_page_return(slab, page);
+    if (block >= slab->fresh_from)
+        slab->fresh_from = (uint16_t)(block + 1);
+}
+
+unsigned hk_holes_take(struct hk_slab *slab, void **out, unsigned want)
+{
+    bool any_present = slab->nfree != slab->nabsent;
+    unsigned got = 0;
+    for (uint32_t words = slab->nonempty; words != 0 && got < want; words &= words - 1) {
+        unsigned w = hk_lowest_bit32(words);
+        uint64_t bits = hk_slab_free_words(slab)[w] & (any_present ? ~hk_absent_in_word(slab, w) : ~0ull);
+        for (; bits != 0 && got < want; bits &= bits - 1) {
+            unsigned block = w * HK_WORD_BITS + hk_lowest_bit64(bits);
+            out[got++] = hk_slab_block(slab, block);
+            hk_slab_withdraw_word(slab, w, bits & -bits);
+            hk_block_return(slab, block);
+        }
+    }
+    bool holed = false;
+    for (unsigned slot = 0; slot < slab->slots; slot++)
+        holed |= slab[slot].absent_pages != 0;
+    slab->holed = holed;
+    return got;
+}

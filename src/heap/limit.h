@@ -1,0 +1,27 @@
+/*
+ * Limits on the memory of the process's heap, by options limit_soft and limit_hard or hak_limit_set.
+ *
+ * What counts is what may be resident: slots in use and EMPTY ones, cached superslabs, large blocks, cached mappings; and
+ * not hakmem's own structures. Above the soft limit idle memory goes before more is taken; above the hard limit there is
+ * none.
+ */
+#ifndef HK_HEAP_LIMIT_H
+#define HK_HEAP_LIMIT_H
+
+#include "base/base.h"
+
+/* True if so much more may be taken. Any lock may be held: what is counted is read without. */
+bool hk_limit_allows(size_t more);
+/* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_relieve. */
+extern _Atomic bool hk_limit_pressing;
+HK_INLINE bool hk_limit_is_pressing(void) { return atomic_load_explicit(&hk_limit_pressing, memory_order_relaxed); }
+bool hk_limit_relieve(void);
+
+/* Bytes that count. */
+size_t hk_limit_in_use(void);
+
+/* Makes limits that are percentages of the cgroup's into bytes; a warning on standard error if its limit cannot be read. A
+ * cgroup without a limit gives none. Reads files under `root`, which is "" but for tests. */
+void hk_limit_resolve(const char *root);
+
+#endif

@@ -1,0 +1,242 @@
+#include "heap/purge.h"
+
+#include "base/options.h"
+#include "base/os.h"
+#include "base/trace.h"
+#include "heap/clock.h"
+#include "heap/hole.h"
+#include "heap/large.h"
+
+struct hk_lock hk_purge_lock = HK_LOCK_INIT(HK_RANK_PURGE);
+struct hk_purge_counts hk_purge_counts;
+
+_Atomic size_t hk_purge_prewarmed;
+
+static void hk_count(_Atomic size_t *counter, size_t n)
+{
+    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
+}
+
+/* ---- Holes ---- */
+
+/* True if a slab may have a page without a live block. Read without its lock: it decides only whether to look. */
+static bool hk_slab_may_have_holes(const struct hk_slab *slab, uint32_t used_before)
+{
+    uint32_t used_at = __atomic_load_n(&slab->used_at, __ATOMIC_RELAXED);
+    size_t free_bytes = (size_t)hk_slab_nfree(slab) * hk_slab_class(slab)->size;
+    return used_at != 0 && used_at < used_before && free_bytes >= hk_os_page_size();
+}
+
+static void hk_slab_close_holes(struct hk_heap *heap, struct hk_holes *holes, size_t bytes, struct hk_fault *fault)
+{
+    hk_holes_close(holes, fault);
+    __atomic_store_n(&holes->slab->used_at, 0, __ATOMIC_RELAXED);
+    hk_slab_settle(heap, holes->slab);
+    hk_count(&hk_purge_counts.holes_purged, bytes != 0);
+    hk_count(&hk_purge_counts.hole_bytes_purged, bytes);
+    hk_trace(HK_TRACE_PURGE, "purge holes", {"slab", (uintptr_t)holes->slab->blocks}, {"class", holes->slab->class},
+             {"bytes", bytes});
+}
+
+/* Gives the holes of a slab back whose heap's lock is held, and stays so. */
+static size_t hk_slab_purge_locked(struct hk_heap *heap, struct hk_slab *slab)
+{
+    struct hk_holes holes;
+    struct hk_fault fault = HK_NO_FAULT; /* the blocks do not leave the lock's protection: nothing can go wrong */
+    if (!hk_holes_open(&holes, slab)) {
+        __atomic_store_n(&slab->used_at, 0, __ATOMIC_RELAXED);
+        return 0;
+    }
+    size_t bytes = hk_holes_purge(&holes);
+    hk_slab_close_holes(heap, &holes, bytes, &fault);
+    return bytes;
+}
+
+/* The slab's owner, with its lock held; NULL if it has none. */
+static struct hk_heap *hk_slab_lock_owner(struct hk_slab *slab)
+{
+    for (;;) {
+        struct hk_heap *heap = hk_slab_owner(slab);
+        if (heap == NULL)
+            return NULL;
+        hk_lock_acquire(&heap->lock);
+        if (hk_slab_owner(slab) == heap)
+            return heap;
+        hk_lock_release(&heap->lock);
+    }
+}
+
+/* Gives the holes of a slab back, without its heap's lock. */
+static size_t hk_slab_purge(struct hk_slab *slab, uint32_t used_before, struct hk_fault *fault)
+{
+    struct hk_holes holes;
+    size_t bytes = 0;
+    hk_lock_acquire(&hk_purge_lock);
+    struct hk_heap *heap = hk_slab_lock_owner(slab);
+    bool open = false;
+    if (heap != NULL) {
+        if (slab->head == 0 && hk_slab_may_have_holes(slab, used_before)) {
+            open = hk_holes_open(&holes, slab);
+            if (open)
+                hk_slab_settle(heap, slab); /* it has fewer free blocks for now */
+            else
+                __atomic_store_n(&slab->used_at, 0, __ATOMIC_RELAXED);
+        }
+        hk_lock_release(&heap->lock);
+    }
+    if (open) {
+        bytes = hk_holes_purge(&holes);
+        heap = hk_slab_lock_owner(slab); /* not NULL: blocks of it are out */
+        hk_slab_close_holes(heap, &holes, bytes, fault);
+        hk_lock_release(&heap->lock);
+    }
+    hk_lock_release(&hk_purge_lock);
+    return bytes;
+}
+
+/* Walks over all slabs, from where the cursor stands, until `most` bytes have gone. */
+static void hk_purge_holes(struct hk_slab_cursor *cursor, uint32_t used_before, size_t most, size_t *bytes,
+                           struct hk_fault *fault)
+{
+    struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
+    while (*bytes < most) {
+        unsigned n = hk_pool_next_slabs(cursor, slabs);
+        if (n == 0)
+            return;
+        for (unsigned i = 0; i < n; i++)
+            if (hk_slab_may_have_holes(slabs[i], used_before))
+                *bytes += hk_slab_purge(slabs[i], used_before, fault);
+    }
+}
+
+/* Where the walk of those stands that give back only so much at a time; they do not wait for each other. */
+static struct hk_slab_cursor hk_purge_walk;
+static atomic_flag hk_purge_walk_taken = ATOMIC_FLAG_INIT;
+
+static bool hk_purge_walk_begin(void)
+{
+    return !atomic_flag_test_and_set_explicit(&hk_purge_walk_taken, memory_order_acquire);
+}
+
+static void hk_purge_walk_end(void) { atomic_flag_clear_explicit(&hk_purge_walk_taken, memory_order_release); }
+
+void hk_purge_after_fork(void) { hk_purge_walk_end(); }
+
+/* ---- By time ---- */
+
+static size_t hk_active_bytes(void)
+{
+    return __atomic_load_n(&hk_pool_counts.slots_active, __ATOMIC_RELAXED) * HK_SLOT_SIZE;
+}
+
+static size_t hk_empty_bytes(void)
+{
+    return __atomic_load_n(&hk_pool_counts.slots_empty, __ATOMIC_RELAXED) * HK_SLOT_SIZE;
+}
+
+#define HK_WARM_MIN ((size_t)8 << 20)
+#define HK_WARM_PART 16u /* of what is in use: about 6 % */
+
+static size_t hk_warm_budget(void)
+{
+    struct hk_large_counts large = hk_large_read_counts();
+    size_t warm = (hk_active_bytes() + large.run_bytes + large.mapping_bytes) / HK_WARM_PART;
+    return warm > HK_WARM_MIN ? warm : HK_WARM_MIN;
+}
+
+static size_t hk_less(size_t a, size_t b) { return a > b ? a - b : 0; }
+
+size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault)
+{
+    bool all = level == HK_PURGE_ALL;
+    uint32_t before = all ? UINT32_MAX : (uint32_t)hk_less(hk_clock_now(), HK_CLOCK_SECOND);
+    uint64_t now_ms = hk_os_now_ms();
+    uint64_t before_ms = all ? UINT64_MAX : hk_less(now_ms, 1000);
+    size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
+    size_t prewarmed = atomic_load_explicit(&hk_purge_prewarmed, memory_order_relaxed);
+    if (!all && keep < prewarmed)
+        keep = prewarmed;
+    hk_count(&hk_purge_counts.purge_passes, 1);
+    hk_count(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET);
+    hk_heaps_dissolve_parked(before, fault);
+    hk_heaps_tend(all, fault);
+
+    size_t bytes = hk_large_purge(keep, before_ms);
+    bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, most / HK_SUPERSLAB_SIZE);
+    if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
+        bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000), most / HK_SUPERSLAB_SIZE);
+    keep = hk_less(keep, __atomic_load_n(&hk_superslab_counts.cached, __ATOMIC_RELAXED) * HK_SUPERSLAB_SIZE);
+    bytes += hk_pool_purge(before, keep, hk_less(most, bytes));
+    keep = hk_less(keep, hk_empty_bytes());
+    if (hk_heaps_idle_bytes() > keep) {
+        struct hk_slab_cursor whole = {0};
+        hk_purge_holes(most == SIZE_MAX ? &whole : &hk_purge_walk, before, most, &bytes, fault);
+    }
+    if (bytes != 0)
+        hk_trace(HK_TRACE_PURGE, "purge pass", {"level", level}, {"bytes", bytes});
+    return bytes;
+}
+
+/* How much one slow path gives back: 8 MiB take some 1 or 2 ms. */
+#define HK_TICK_BYTES ((size_t)8 << 20)
+
+void hk_purge_tick(bool alone, struct hk_fault *fault)
+{
+    uint32_t passed = hk_clock_look();
+    if (!alone || passed == 0 || !hk_purge_walk_begin())
+        return;
+    hk_purge(passed > HK_CLOCK_SECOND ? HK_PURGE_QUIET : HK_PURGE_DECAY, 0, HK_TICK_BYTES, fault);
+    hk_purge_walk_end();
+}
+
+/* ---- By growth ---- */
+
+#define HK_PAY_PART 20u   /* of what is in use may be idle without being made to pay */
+#define HK_PAY_LOOKS 1024u /* slabs that are looked at for each superslab that the heap grows by */
+
+/* Gives the holes of a slab back if its heap is `heap`, whose lock is held, or can be locked without waiting. */
+static size_t hk_slab_pay(struct hk_slab *slab, struct hk_heap *heap)
+{
+    struct hk_heap *owner = hk_slab_owner(slab);
+    size_t bytes = 0;
+    if (owner == NULL || !hk_slab_may_have_holes(slab, UINT32_MAX) ||
+        (owner != heap && !hk_lock_try(&owner->lock)))
+        return 0;
+    if (hk_slab_owner(slab) == owner && slab->head == 0)
+        bytes = hk_slab_purge_locked(owner, slab);
+    if (owner != heap)
+        hk_lock_release(&owner->lock);
+    return bytes;
+}
+
+static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
+{
+    struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
+    size_t bytes = 0;
+    unsigned most = HK_PAY_LOOKS * (unsigned)((grown + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE);
+    for (unsigned looks = 0; bytes < grown && looks < most;) {
+        unsigned n = hk_pool_next_slabs(&hk_purge_walk, slabs);
+        for (unsigned i = 0; i < n; i++)
+            bytes += hk_slab_pay(slabs[i], heap);
+        looks += n + 1;
+    }
+    return bytes;
+}
+
+void hk_purge_pay(size_t grown, struct hk_heap *heap)
+{
+    if (grown == 0)
+        return;
+    size_t used = hk_active_bytes();
+    size_t bytes = 0;
+    if (hk_empty_bytes() > used / HK_PAY_PART)
+        bytes = hk_pool_purge(UINT32_MAX, used / HK_PAY_PART, grown);
+    size_t idle = hk_heaps_idle_bytes();
+    if (bytes < grown && idle > hk_less(used, idle) / HK_PAY_PART && hk_purge_walk_begin()) {
+        bytes += hk_pay_with_holes(grown - bytes, heap);
+        hk_purge_walk_end();
+    }
+    hk_count(&hk_purge_counts.growth_paid_bytes, bytes);
+    if (bytes != 0)
+        hk_trace(HK_TRACE_PURGE, "purge growth", {"grown", grown}, {"bytes", bytes});
+}
