@@ -1,15 +1,21 @@
 # A thin front for CMake's presets: what is built, and how, is said in CMakeLists.txt and CMakePresets.json.
 PREFIX  ?= /usr/local
 PRESETS ?= release tsan asan aarch64
+REV     ?= HEAD
+FILES   ?= $(wildcard build/bench.json build/bench-full.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run test bench install format tidy clean
+.PHONY: help lib run test bench bench-full bench-check bench-report peers install format tidy clean
 
 help:
 	@echo 'make lib               build build/release/libhakmem.so and libhakmem.a'
 	@echo 'make run [CMD="..."]   run a program without and with hakmem, and compare'
 	@echo 'make test              build and run the tests [PRESETS="$(PRESETS)"] [FILTER=regex]'
 	@echo 'make bench             a short side-by-side benchmark of allocators'
+	@echo 'make bench-full        all rows, all allocators: hours'
+	@echo 'make bench-check [REV=$(REV)]  compare this build with that of another revision'
+	@echo 'make bench-report      build/bench.html from what these found [FILES="..."]'
+	@echo 'make peers             build more allocators to compare with, into build/peers'
 	@echo 'make install [PREFIX=$(PREFIX)] [DESTDIR=]'
 	@echo 'make format, make tidy, make clean'
 
@@ -28,7 +34,26 @@ test:
 
 bench: lib
 	@tools/setup bench
-	@bench/bench
+	@bench/bench --json build/bench.json
+
+bench-full: lib
+	@tools/setup bench-full
+	@tools/peers || echo 'hakmem: what was built of the peers takes part' >&2
+	@bench/bench --full --calls --instructions --json build/bench-full.json
+
+bench-check: export REV := $(REV)
+bench-check: lib
+	@tools/setup bench-check
+	@bench/bench check "$$REV"
+
+bench-report: export FILES := $(FILES)
+bench-report:
+	@tools/setup bench-report
+	@[ -n "$$FILES" ] || { echo 'hakmem: no results yet: make bench, or FILES="..."' >&2; exit 2; }
+	@bench/bench report -o build/bench.html $$FILES
+
+peers:
+	@tools/peers
 
 install: lib
 	@cmake --install build/release --prefix '$(PREFIX)'

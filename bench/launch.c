@@ -1,15 +1,18 @@
 /*
- * Starts one program under one allocator and reports what it cost.
+ * Starts one program and reports what it cost.
  *
- *     launch REPORT_FD PRELOAD|- PROGRAM [ARGUMENT...]
+ *     launch REPORT_FD exact|tree PROGRAM [ARGUMENT...]
  *
  * Writes one line to REPORT_FD: `status wall_s user_s sys_s peak_kib minor_faults major_faults`, status as wait(2)
- * gives it. The lab does not start programs itself, because a child's peak in getrusage begins with what its parent
- * had resident before the exec; this one is linked statically and is smaller than any program it starts.
+ * gives it; times and faults are those of the program and of all its children that were waited for, the peak is that
+ * of the largest of them. LD_PRELOAD, where it is set, takes effect in the program only: this one is linked
+ * statically. It also is smaller than any program it starts, which the lab is not: a child's peak in getrusage begins
+ * with what its parent had resident before the exec.
  *
  * The kernel keeps resident sizes in per-processor counters that are only roughly summed for getrusage, some hundred
- * KiB off, which is much beside the smallest workloads. So the program is stopped at its exit, when its memory is
- * still there, and the exact sum is read from /proc. Where tracing is forbidden, getrusage has to do.
+ * KiB off, which is much beside the smallest workloads. So with `exact` the program is stopped at its exit, when its
+ * memory is still there, and the exact sum is read from /proc. Where tracing is forbidden, getrusage has to do, as it
+ * does with `tree`, for scripts whose peak is that of a child.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -23,6 +26,8 @@
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
+
+enum { NOT_STARTED = 127 }; /* as of a shell */
 
 static double now(void)
 {
@@ -77,23 +82,22 @@ static int wait_for_end(pid_t pid, struct rusage *usage, long *peak_kib)
 
 int main(int argc, char **argv)
 {
-    if (argc < 4) {
-        fprintf(stderr, "usage: launch REPORT_FD PRELOAD|- PROGRAM [ARGUMENT...]\n");
+    bool exact = argc > 2 && strcmp(argv[2], "exact") == 0;
+    if (argc < 4 || (!exact && strcmp(argv[2], "tree") != 0)) {
+        fprintf(stderr, "usage: launch REPORT_FD exact|tree PROGRAM [ARGUMENT...]\n");
         return 2;
     }
     int report = atoi(argv[1]);
     fcntl(report, F_SETFD, FD_CLOEXEC);
-    if (strcmp(argv[2], "-") == 0)
-        unsetenv("LD_PRELOAD");
-    else
-        setenv("LD_PRELOAD", argv[2], 1);
 
     double start = now();
     pid_t pid = vfork(); /* as cheap as it gets, and no page of ours is copied and counted as the child's fault */
     if (pid == 0) {
-        ptrace(PTRACE_TRACEME, 0, NULL, NULL);
+        if (exact)
+            ptrace(PTRACE_TRACEME, 0, NULL, NULL);
         execv(argv[3], argv + 3);
-        _exit(127);
+        dprintf(STDERR_FILENO, "%s cannot be started: %s\n", argv[3], strerror(errno));
+        _exit(NOT_STARTED);
     }
     struct rusage usage;
     long peak_kib;

@@ -1,189 +1,56 @@
-"""Builds the benchmark's programs and runs them: one run, and one row in interleaved rounds."""
+"""Runs the benchmark's programs: one run, and one row in interleaved rounds."""
 
-import contextlib
+import math
 import os
 import re
 import shutil
-import signal
 import statistics
-import subprocess
 import tempfile
 from collections import namedtuple
 from pathlib import Path
 
-from . import allocators
+from . import allocators, counts
+from .process import RunFailed, how_it_ended, last_line, run
 
 BENCH = Path(__file__).resolve().parent.parent
 SUPERSLABS_COUNTER = "stage3_mapped"  # of HAKMEM_STATS=1: superslabs taken from the OS
-RUN_SECONDS = 60  # a run that takes longer hangs, or the machine is not fit for measuring
-
-
-class Unbuildable(Exception):
-    pass
-
-
-class RunFailed(Exception):
-    """A run that gave no figures. In doubt (a time-out, a tool that is not there) it may be the machine's fault, and is
-    if others fail likewise; else it is the allocator's."""
-
-    def __init__(self, reason, in_doubt=False):
-        super().__init__(reason)
-        self.in_doubt = in_doubt
-
+# Exit statuses: of a program that was called wrongly or is not there, and of a script that lacks something.
+ROW_IS_WRONG = (2, 127)
+LACKS_SOMETHING = 3
 
 Cost = namedtuple("Cost", "status wall user system peak_kib faults major_faults")
+Said = namedtuple("Said", "numbers samples origin")  # origin: the file that malloc came from, None if not said
 
 
-def build(folder):
-    """Configures and builds the programs into `folder`; does nothing that is done already."""
-    if not shutil.which("cmake"):
-        raise Unbuildable("cmake is not installed; on Debian: apt-get install cmake gcc make")
-    for command in (["cmake", "-S", BENCH, "-B", folder], ["cmake", "--build", folder]):
-        result = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
-        if result.returncode != 0:
-            raise Unbuildable(f"{' '.join(map(str, command))} failed:\n{result.stdout}{result.stderr}")
+class RowMissing(Exception):
+    """A row that cannot be run on this machine; the message says why and what to do."""
 
 
-def _run(command, env, pass_fds=()):
-    """Runs a command to its end or for RUN_SECONDS; whatever it started ends with it."""
-    with subprocess.Popen(
-        [str(word) for word in command], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        errors="replace", pass_fds=pass_fds, start_new_session=True,
-    ) as process:
+def parse(out):
+    """What a program printed: `sample` lines, and last a line of key=value pairs, of which the numbers count."""
+    samples = [_sample(line) for line in out.splitlines() if line.startswith("sample ")]
+    line, _, origin = last_line(out).partition(" malloc=")
+    numbers = {key: number for key, number in _numbers(line).items() if math.isfinite(number)}
+    return Said(numbers, samples, origin or None)
+
+
+def _numbers(line):
+    numbers = {}
+    for word in line.split():
+        key, _, text = word.partition("=")
         try:
-            out, err = process.communicate(timeout=RUN_SECONDS)
-        except BaseException as error:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            if isinstance(error, subprocess.TimeoutExpired):
-                raise RunFailed(f"no end after {RUN_SECONDS} s", in_doubt=True) from None
-            raise
-        return process.returncode, out, err
+            numbers[key] = int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+        except ValueError:  # a word, such as the unit
+            continue
+    return numbers
 
 
-def _last_line(text):
-    return next((line for line in reversed(text.splitlines()) if line.strip()), "")
-
-
-def _how_it_ended(status, err):
-    if os.WIFSIGNALED(status):
-        reason = f"killed by {signal.Signals(os.WTERMSIG(status)).name}"
-    else:
-        reason = f"exit status {os.WEXITSTATUS(status)}"
-    return f"{reason}: {_last_line(err)}" if err.strip() else reason
-
-
-class Lab:
-    def __init__(self, programs):
-        self.programs = Path(programs)
-
-    def find(self, name):
-        """Where a program is: one of ours, else one of the system's."""
-        own = self.programs / name
-        return str(own) if own.exists() else shutil.which(name) or name
-
-    def _command(self, argv):
-        return [self.find(argv[0]), *argv[1:]]
-
-    def _launch(self, allocator, argv):
-        """One run under the launcher: what it cost and what it printed."""
-        read_end, write_end = os.pipe()
-        with os.fdopen(read_end) as report:
-            try:
-                code, out, err = _run(
-                    [self.programs / "launch", write_end, allocator.library or "-", *self._command(argv)],
-                    allocators.environment(), pass_fds=(write_end,),
-                )
-            finally:
-                os.close(write_end)
-            line = report.read()
-        if code != 0 or not line:
-            raise RunFailed(f"the launcher failed: {_last_line(err)}")
-        fields = line.split()
-        cost = Cost(int(fields[0]), *map(float, fields[1:4]), *map(int, fields[4:]))
-        if cost.status != 0:
-            raise RunFailed(_how_it_ended(cost.status, err))
-        if "cannot be preloaded" in err:
-            raise RunFailed(_last_line(err))
-        return cost, out
-
-    def run_workload(self, allocator, row, argv=None):
-        """One run of one of our programs, which reports its own figure and where its malloc came from."""
-        cost, out = self._launch(allocator, argv or row.argv)
-        line, _, origin = out.strip().partition(" malloc=")
-        report = dict(pair.split("=", 1) for pair in line.split() if "=" in pair)
-        if "figure" not in report or not origin:
-            raise RunFailed(f"no figures in what it printed: {out.strip()[:100]!r}")
-        if not allocators.is_origin(allocator, origin):
-            raise RunFailed(f"malloc came from {origin}, not from {allocator.name}")
-        run = _measures(cost) | {"figure": float(report["figure"]), "seconds": float(report["seconds"])}
-        if "resident_last_kib" in report:
-            run["growth_kib"] = int(report["resident_last_kib"]) - int(report["resident_100th_kib"])
-        return run
-
-    def run_above(self, allocator, row):
-        """Two runs; the figure is how far the one is above the other."""
-        base = self.run_workload(allocator, row, row.base_argv)
-        run = self.run_workload(allocator, row)
-        run["figure"] = (run["figure"] - base["figure"]) / row.scale
-        return run
-
-    def run_command(self, allocator, row):
-        """One run of a program that is not ours; the figure is its page faults."""
-        cost, _ = self._launch(allocator, row.argv)
-        run = _measures(cost)
-        run["figure"] = run["faults"]
-        return run
-
-    def run_calls(self, allocator, row):
-        """One run under strace, which counts the memory system calls, and for hakmem one with its counters printed."""
-        if not shutil.which("strace"):
-            raise RunFailed("strace is not installed; on Debian: apt-get install strace", in_doubt=True)
-        env = allocators.environment()
-        preload = ["-E", f"LD_PRELOAD={allocator.library}"] if allocator.library else []
-        with tempfile.NamedTemporaryFile("r", prefix="hakmem-strace-") as table:
-            strace = ["strace", "-f", "-c", "-e", "trace=%memory", "-o", table.name, *preload]
-            code, _, err = _run(strace + self._command(row.argv), env)
-            if code != 0:
-                raise RunFailed(f"strace: {_last_line(err)}")
-            calls = _parse_strace(table.read())
-        run = {"figure": sum(calls.values()), "calls": calls}
-        if allocator.name == allocators.OURS:
-            run |= self._counters(allocator, row)
-        return run
-
-    def _counters(self, allocator, row):
-        """hakmem's own count of the superslabs it mapped; nothing if the library prints none."""
-        code, _, err = _run(self._command(row.argv), allocators.environment(allocator, HAKMEM_STATS="1"))
-        if code != 0:
-            raise RunFailed(f"with HAKMEM_STATS=1: exit status {code}: {_last_line(err)}")
-        found = re.search(rf"^\s*{SUPERSLABS_COUNTER}\s+(\d+)", err, re.MULTILINE)
-        return {"superslabs_mapped": int(found[1])} if found else {}
-
-    def run_once(self, allocator, row):
-        return getattr(self, f"run_{row.kind}")(allocator, row)
-
-    def run_row(self, row, chosen, rounds, progress):
-        """All rounds of a row. Every allocator has its turn in each round, in an order that rotates, so that a machine
-        that drifts, drifts for all. Returns {name: {"runs": [...], "error": None or text, "in_doubt": bool}}; one
-        that fails is left out of the rounds that follow."""
-        results = {each.name: {"runs": [], "error": None, "in_doubt": False} for each in chosen}
-        warm_up = 0 if row.kind == "calls" else 1
-        for number in range(-warm_up, rounds):
-            turn = number % len(chosen)
-            for each in chosen[turn:] + chosen[:turn]:
-                result = results[each.name]
-                if result["error"]:
-                    continue
-                progress(f"{row.name}: round {number + 1} of {rounds}, {each.name}")
-                try:
-                    run = self.run_once(each, row)
-                except RunFailed as failure:
-                    result["error"], result["in_doubt"] = str(failure), failure.in_doubt
-                    continue
-                if number >= 0:
-                    result["runs"].append({"round": number} | run)
-        return results
+def _sample(line):
+    numbers = _numbers(line)
+    try:
+        return [numbers["t"], numbers["resident_kib"], numbers["live_kib"]]
+    except KeyError as missing:
+        raise RunFailed(f"a sample without {missing}: {line[:100]!r}") from None
 
 
 def _measures(cost):
@@ -198,16 +65,6 @@ def _measures(cost):
     }
 
 
-def _parse_strace(table):
-    """{system call: count} of strace -c's table: % time, seconds, usecs/call, calls, [errors,] name."""
-    calls = {}
-    for line in table.splitlines():
-        fields = line.split()
-        if len(fields) >= 5 and fields[3].isdigit() and fields[-1] != "total":
-            calls[fields[-1]] = int(fields[3])
-    return calls
-
-
 def subtract_true(results, true_results):
     """Adds to each run net_kib: its peak less the median peak of `true` under the same preload."""
     for name, result in results.items():
@@ -215,3 +72,175 @@ def subtract_true(results, true_results):
         for run in result["runs"] if peaks else ():
             if "peak_kib" in run:
                 run["net_kib"] = run["peak_kib"] - statistics.median(peaks)
+
+
+class Lab:
+    """Runs rows. Counting, where asked for, is done once a row and allocator, after its rounds."""
+
+    def __init__(self, programs, count_calls=False, count_instructions=False):
+        self.programs = Path(programs)
+        self.count_calls = count_calls
+        self.count_instructions = count_instructions
+
+    def find(self, name):
+        """Where a program is: one of ours, else one of the system's."""
+        own = self.programs / name
+        return str(own) if own.exists() else shutil.which(name) or name
+
+    def _command(self, argv):
+        return [self.find(argv[0]), *map(str, argv[1:])]
+
+    def _launch(self, row, env, command, peak):
+        """One run under the launcher: what it cost and what it printed."""
+        read_end, write_end = os.pipe()
+        with os.fdopen(read_end) as report:
+            try:
+                code, out, err = run([self.programs / "launch", write_end, peak, *command], env, row.limit_s,
+                                     pass_fds=(write_end,))
+            finally:
+                os.close(write_end)
+            line = report.read()
+        if code != 0 or not line:
+            raise RunFailed(f"the launcher failed: {last_line(err)}", in_doubt=True)
+        fields = line.split()
+        cost = Cost(int(fields[0]), *map(float, fields[1:4]), *map(int, fields[4:]))
+        if cost.status != 0:
+            exit_status = os.WEXITSTATUS(cost.status) if os.WIFEXITED(cost.status) else None
+            if row.kind == "program" and exit_status == LACKS_SOMETHING:
+                raise RowMissing(last_line(err))
+            raise RunFailed(how_it_ended(cost.status, err), in_doubt=exit_status in ROW_IS_WRONG)
+        if "cannot be preloaded" in err:
+            raise RunFailed(last_line(err))
+        return cost, out
+
+    def _launch_preloaded(self, allocator, row, argv):
+        env = allocators.environment(allocator, **dict(row.environment))
+        return self._launch(row, env, self._command(argv), "exact")
+
+    def run_workload(self, allocator, row, argv=None):
+        """One run of one of our programs, which reports its own figure and where its malloc came from."""
+        cost, out = self._launch_preloaded(allocator, row, argv or row.argv)
+        said = parse(out)
+        if "figure" not in said.numbers or not said.origin:
+            raise RunFailed(f"no figures in what it printed: {last_line(out)[:100]!r}")
+        _demand_origin(allocator, said.origin)
+        measured = said.numbers | _measures(cost)
+        return measured | {"samples": said.samples} if said.samples else measured
+
+    def run_above(self, allocator, row):
+        """Two runs; the figure is how far the one is above the other."""
+        base = self.run_workload(allocator, row, row.base_argv)
+        measured = self.run_workload(allocator, row)
+        measured["figure"] = (measured["figure"] - base["figure"]) / row.scale
+        return measured
+
+    def run_command(self, allocator, row):
+        """One run of a program that is not ours; the figure is its page faults."""
+        cost, _ = self._launch_preloaded(allocator, row, row.argv)
+        return {"figure": cost.faults} | _measures(cost)
+
+    def run_calls(self, allocator, row):
+        """Two runs: under strace, and for hakmem one with its counters printed."""
+        calls = counts.memory_calls(allocator, row, self._command(row.argv))
+        measured = {"figure": sum(calls.values()), "calls": calls}
+        if allocator.name == allocators.OURS:
+            measured |= self._counters(allocator, row)
+        return measured
+
+    def _counters(self, allocator, row):
+        """hakmem's own count of the superslabs it mapped; nothing if the library prints none."""
+        env = allocators.environment(allocator, HAKMEM_STATS="1", **dict(row.environment))
+        code, _, err = run(self._command(row.argv), env, row.limit_s)
+        if code != 0:
+            raise RunFailed(f"with HAKMEM_STATS=1: exit status {code}: {last_line(err)}")
+        found = re.search(rf"^\s*{SUPERSLABS_COUNTER}\s+(\d+)", err, re.MULTILINE)
+        return {"superslabs_mapped": int(found[1])} if found else {}
+
+    def run_program(self, allocator, row, folder):
+        """One run of a script of programs/ (programs/lib.sh says how it is called). The figure is the time it took, if
+        it names no other; what it says of the program's costs goes before what was seen of the whole script."""
+        env = allocators.environment(**dict(row.environment))
+        env["BENCH_PRELOAD"] = allocator.library or ""
+        env["BENCH_ENVIRONMENT"] = " ".join(f"{key}={value}" for key, value in allocator.environment)
+        cost, out = self._launch(row, env, _script(row, "run", folder), "tree")
+        said = parse(out)
+        if said.origin:
+            _demand_origin(allocator, said.origin)
+        measured = {"figure": cost.wall} | _measures(cost) | said.numbers
+        if "rss_kib" in measured:  # of a server, which the launcher did not see
+            measured["peak_kib"] = measured["rss_kib"]
+        return measured
+
+    def run_row(self, row, chosen, rounds, progress):
+        """All runs of a row: {name: {"runs": [...], "error": None or text, "in_doubt": bool}}, and what was counted.
+        An allocator that fails is left out of what follows. Raises RowMissing."""
+        if row.kind != "program":
+            run_once = getattr(self, f"run_{row.kind}")
+            results = self._run_rounds(row, chosen, rounds, progress, run_once)
+        else:
+            with tempfile.TemporaryDirectory(prefix=f"hakmem-{row.argv[0]}-", ignore_cleanup_errors=True) as folder:
+                _prepare(row, folder)
+                results = self._run_rounds(row, chosen, rounds, progress,
+                                           lambda allocator, row: self.run_program(allocator, row, folder))
+        self._count(row, chosen, results, progress)
+        return results
+
+    def _run_rounds(self, row, chosen, rounds, progress, run_once):
+        """Every allocator has its turn in each round, in an order that rotates, so that a machine that drifts, drifts
+        for all. The first round warms up and does not count."""
+        results = {each.name: {"runs": [], "error": None, "in_doubt": False} for each in chosen}
+        warm_up = 0 if row.kind == "calls" else 1
+        for number in range(-warm_up, rounds):
+            turn = number % len(chosen)
+            for each in chosen[turn:] + chosen[:turn]:
+                result = results[each.name]
+                progress(f"{row.name}: round {number + 1} of {rounds}, {each.name}")
+                if result["error"]:
+                    continue
+                try:
+                    measured = run_once(each, row)
+                except RunFailed as failure:
+                    result["error"], result["in_doubt"] = str(failure), failure.in_doubt
+                    continue
+                if number >= 0:
+                    result["runs"].append({"round": number} | measured)
+        return results
+
+    def _count(self, row, chosen, results, progress):
+        wanted = []
+        if self.count_calls and row.kind in ("workload", "above", "command"):
+            wanted.append(("calls", counts.memory_calls))
+        if self.count_instructions and counts.has_steps(row):
+            wanted.append(("instructions", counts.instructions))
+        for key, count in wanted:
+            for each in chosen:
+                result = results[each.name]
+                if result["error"]:
+                    continue
+                progress(f"{row.name}: {key} of {each.name}", advance=0)
+                try:
+                    result[key] = count(each, row, self._command(row.argv))
+                except RunFailed as failure:
+                    result["uncounted"] = str(failure)
+
+
+def _script(row, what, folder):
+    return [BENCH / "programs" / row.argv[0], what, folder, *row.argv[1:]]
+
+
+def _prepare(row, folder):
+    """Sets the scene of a real program, without any preload."""
+    command = _script(row, "prepare", folder)
+    try:
+        code, _, err = run(command, allocators.environment(), row.limit_s)
+    except OSError as error:
+        raise RowMissing(f"{row.name}: {command[0]} cannot be started: {error.strerror}") from None
+    except RunFailed as failure:
+        raise RowMissing(f"{row.name}: its preparation: {failure}") from None
+    if code != 0:
+        raise RowMissing(last_line(err) or f"{row.name}: its preparation ended with exit status {code}")
+
+
+def _demand_origin(allocator, origin):
+    if not allocators.is_origin(allocator, origin):
+        raise RunFailed(f"malloc came from {origin}, not from {allocator.name}")

@@ -100,7 +100,7 @@ int main(int argc, char **argv)
     struct stopwatch elapsed = stopwatch_read(start);
     long resident_last = resident_kib();
     free_inherited(0, blocks_each); /* current is one past the last: what the last thread left */
-    report(elapsed.cpu / (double)threads * 1e6, "us", elapsed, "resident_100th_kib=%ld resident_last_kib=%ld",
-           resident_early, resident_last);
+    report(elapsed.cpu / (double)threads * 1e6, "us", elapsed, "resident_last_kib=%ld growth_kib=%ld", resident_last,
+           resident_last - resident_early);
     return 0;
 }

@@ -28,7 +28,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* A workload that finds its data wrong says what is wrong and ends with status 1; so does one called wrongly. */
+/* A workload that finds its data wrong says what is wrong and ends with status 1, one called wrongly with 2. */
 __attribute__((noreturn, format(printf, 1, 2))) static inline void fail(const char *format, ...)
 {
     va_list args;
