@@ -12,6 +12,13 @@ HK_INLINE unsigned hk_highest_bit64(uint64_t x) { return 63u - (unsigned)__built
 HK_INLINE unsigned hk_count_bits64(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
 HK_INLINE unsigned hk_count_bits32(uint32_t x) { return (unsigned)__builtin_popcount(x); }
 
+/* A number that is changed under a lock, and looked at without: the look decides only whether to look closer. */
+HK_INLINE void hk_add_visibly(size_t *number, size_t more)
+{
+    __atomic_store_n(number, *number + more, __ATOMIC_RELAXED);
+}
+HK_INLINE size_t hk_look(const size_t *number) { return __atomic_load_n(number, __ATOMIC_RELAXED); }
+
 /* A mask of the n lowest bits, n in [0, 64]. */
 HK_INLINE uint64_t hk_low_mask64(unsigned n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 HK_INLINE uint32_t hk_low_mask32(unsigned n) { return n >= 32 ? ~0u : (1u << n) - 1; }

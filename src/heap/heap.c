@@ -91,7 +91,7 @@ static void hk_class_count_slab(struct hk_heap *heap, unsigned class, int more)
 
 static void hk_heap_count_idle(struct hk_heap *heap, size_t more)
 {
-    __atomic_store_n(&heap->idle_bytes, heap->idle_bytes + more, __ATOMIC_RELAXED);
+    hk_add_visibly(&heap->idle_bytes, more);
 }
 
 /* Keeps the heap's sum of idle bytes, after a slab's free blocks changed or before the slab leaves the heap. */
@@ -347,6 +347,7 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
         if (slab == NULL)
             return NULL;
         slab->bin = HK_BIN_FULL;
+        hk_slab_trim_tail(slab, class);
         hk_slab_init(slab, class, heap);
         heap->counts.slabs_opened++;
         heap->grown_bytes += (size_t)(slab->nfree - hk_slab_nidle(slab)) * hk_classes[class].size;
@@ -833,7 +834,7 @@ size_t hk_heaps_idle_bytes(void)
 {
     size_t bytes = 0;
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
-        bytes += __atomic_load_n(&heap->idle_bytes, __ATOMIC_RELAXED);
+        bytes += hk_look(&heap->idle_bytes);
     return bytes;
 }
 

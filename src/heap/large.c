@@ -94,7 +94,7 @@ static void hk_record_count(const struct hk_large *record, bool born)
     size_t bytes = born ? record->size : -record->size;
     if (record->mapping) {
         counts->mappings += one;
-        counts->mapping_bytes += bytes;
+        hk_add_visibly(&counts->mapping_bytes, bytes);
     } else {
         counts->runs += one;
         counts->run_bytes += bytes;
@@ -180,7 +180,7 @@ static void hk_run_free(const struct hk_large *record)
 
 static void hk_cached_remove(unsigned i)
 {
-    hk_large.counts.cached_bytes -= hk_large.cached[i].size;
+    hk_add_visibly(&hk_large.counts.cached_bytes, -hk_large.cached[i].size);
     hk_large.ncached--;
     for (; i < hk_large.ncached; i++)
         hk_large.cached[i] = hk_large.cached[i + 1];
@@ -196,7 +196,7 @@ static bool hk_mapping_discard(struct hk_cached_mapping mapping)
     if (hk_large.ncached < HK_CACHED_MAPPINGS) {
         mapping.freed_at_ms = hk_os_now_ms();
         hk_large.cached[hk_large.ncached++] = mapping;
-        hk_large.counts.cached_bytes += mapping.size;
+        hk_add_visibly(&hk_large.counts.cached_bytes, mapping.size);
     }
     return false;
 }
@@ -297,7 +297,7 @@ static void hk_mapping_free(const struct hk_large *record)
     hk_lock_acquire(&hk_large_lock);
     if (record->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS) {
         hk_large.cached[hk_large.ncached++] = mapping;
-        hk_large.counts.cached_bytes += mapping.size;
+        hk_add_visibly(&hk_large.counts.cached_bytes, mapping.size);
     } else {
         hk_mapping_discard(mapping);
     }
@@ -389,7 +389,7 @@ size_t hk_large_usable(const void *p)
 static void hk_large_recount(size_t *bytes, size_t old_size, size_t new_size)
 {
     hk_lock_acquire(&hk_large_lock);
-    *bytes += new_size - old_size;
+    hk_add_visibly(bytes, new_size - old_size);
     hk_lock_release(&hk_large_lock);
 }
 
@@ -469,7 +469,7 @@ void *hk_large_remap(void *p, size_t n)
         return NULL;
     }
     hk_lock_acquire(&hk_large_lock);
-    hk_large.counts.mapping_bytes += size - record->size;
+    hk_add_visibly(&hk_large.counts.mapping_bytes, size - record->size);
     hk_large.counts.remaps++;
     hk_lock_release(&hk_large_lock);
     record->base = record->block = to;
@@ -481,8 +481,7 @@ void *hk_large_remap(void *p, size_t n)
 
 size_t hk_large_mapped_bytes(void)
 {
-    return __atomic_load_n(&hk_large.counts.mapping_bytes, __ATOMIC_RELAXED) +
-           __atomic_load_n(&hk_large.counts.cached_bytes, __ATOMIC_RELAXED);
+    return hk_look(&hk_large.counts.mapping_bytes) + hk_look(&hk_large.counts.cached_bytes);
 }
 
 struct hk_large_counts hk_large_read_counts(void)

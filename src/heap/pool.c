@@ -72,7 +72,7 @@ static void hk_empty_add(struct hk_superslab *superslab, unsigned slot)
         slab->next->prev = slab;
     hk_pool.empty[slab->class] = slab;
     hk_pool.empty_nonempty[slab->class / 64] |= 1ull << (slab->class % 64);
-    hk_pool_counts.slots_empty++;
+    hk_add_visibly(&hk_pool_counts.slots_empty, 1);
 }
 
 static void hk_empty_remove(struct hk_superslab *superslab, unsigned slot)
@@ -87,7 +87,7 @@ static void hk_empty_remove(struct hk_superslab *superslab, unsigned slot)
         slab->next->prev = slab->prev;
     if (hk_pool.empty[slab->class] == NULL)
         hk_pool.empty_nonempty[slab->class / 64] &= ~(1ull << (slab->class % 64));
-    hk_pool_counts.slots_empty--;
+    hk_add_visibly(&hk_pool_counts.slots_empty, (size_t)-1);
 }
 
 static struct hk_slab *hk_empty_find(unsigned class)
@@ -165,7 +165,7 @@ static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned fi
     for (uint32_t empty = superslab->empty & mask; empty != 0; empty &= empty - 1)
         hk_empty_remove(superslab, hk_lowest_bit32(empty));
     superslab->active |= mask;
-    hk_pool_counts.slots_active += n;
+    hk_add_visibly(&hk_pool_counts.slots_active, n);
     hk_superslab_rebin(superslab);
     return &superslab->table->slabs[first];
 }
@@ -301,7 +301,7 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
         if (slab[i].touched != 0)
             hk_empty_add(superslab, slab->slot + i);
     }
-    hk_pool_counts.slots_active -= nslots;
+    hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)nslots);
     hk_pool_counts.slot_releases += nslots;
     hk_superslab_rebin(superslab);
     hk_lock_release(&hk_pool_lock);

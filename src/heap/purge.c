@@ -126,12 +126,12 @@ void hk_purge_after_fork(void) { hk_purge_walk_end(); }
 
 static size_t hk_active_bytes(void)
 {
-    return __atomic_load_n(&hk_pool_counts.slots_active, __ATOMIC_RELAXED) * HK_SLOT_SIZE;
+    return hk_look(&hk_pool_counts.slots_active) * HK_SLOT_SIZE;
 }
 
 static size_t hk_empty_bytes(void)
 {
-    return __atomic_load_n(&hk_pool_counts.slots_empty, __ATOMIC_RELAXED) * HK_SLOT_SIZE;
+    return hk_look(&hk_pool_counts.slots_empty) * HK_SLOT_SIZE;
 }
 
 #define HK_WARM_MIN ((size_t)8 << 20)
@@ -165,7 +165,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, most / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000), most / HK_SUPERSLAB_SIZE);
-    keep = hk_less(keep, __atomic_load_n(&hk_superslab_counts.cached, __ATOMIC_RELAXED) * HK_SUPERSLAB_SIZE);
+    keep = hk_less(keep, hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE);
     bytes += hk_pool_purge(before, keep, hk_less(most, bytes));
     keep = hk_less(keep, hk_empty_bytes());
     if (hk_heaps_idle_bytes() > keep) {

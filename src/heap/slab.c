@@ -89,18 +89,25 @@ static void hk_slots_limit_touched(struct hk_slab *slab, unsigned nslots, size_t
 /* A tail of this size that an earlier slab has touched, and this one never will, is given back. */
 #define HK_TAIL_MIN (16 * HK_KIB)
 
-static void hk_slab_trim_tail(struct hk_slab *slab, const struct hk_class *class, size_t start)
+static size_t hk_colour_offset(const struct hk_slab *slab, const struct hk_class *class)
 {
-    size_t end = hk_align_up(start + (size_t)class->nblocks * class->size, hk_os_page_size());
-    size_t touched = hk_slots_touched(slab, class->slots);
-    if (touched >= end + HK_TAIL_MIN && hk_os_purge(hk_slab_first_slot(slab) + end, class->slots * HK_SLOT_SIZE - end))
+    return (size_t)(slab->slot % class->ncolours) * class->colour_step;
+}
+
+void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)
+{
+    const struct hk_class *class = &hk_classes[class_number];
+    size_t end = hk_colour_offset(slab, class) + (size_t)class->nblocks * class->size;
+    end = hk_align_up(end, hk_os_page_size());
+    if (hk_slots_touched(slab, class->slots) >= end + HK_TAIL_MIN &&
+        hk_os_purge(hk_slab_first_slot(slab) + end, class->slots * HK_SLOT_SIZE - end))
         hk_slots_limit_touched(slab, class->slots, end);
 }
 
 void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner)
 {
     const struct hk_class *class = &hk_classes[class_number];
-    size_t start = (size_t)(slab->slot % class->ncolours) * class->colour_step;
+    size_t start = hk_colour_offset(slab, class);
     slab->blocks = hk_slab_first_slot(slab) + start;
     slab->generation++;
     slab->class = (uint8_t)class_number;
@@ -113,7 +120,6 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     slab->nabsent = slab->idle_counted = 0;
     slab->next = slab->prev = NULL;
     hk_slab_set_nfree(slab, class->nblocks);
-    hk_slab_trim_tail(slab, class, start);
     size_t touched = hk_slots_touched(slab, class->slots);
     size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
     slab->fresh_from = (uint16_t)(fresh_from < class->nblocks ? fresh_from : class->nblocks);

@@ -126,6 +126,8 @@ struct hk_slab *hk_slab_of(const void *p);
 /* The index of the block that starts at p; if none does, false, and fault says what p is. */
 bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault);
 
+/* Gives back what an earlier slab has touched of the slots and one of this class never will. Before hk_slab_init. */
+void hk_slab_trim_tail(struct hk_slab *slab, unsigned class);
 /* Starts the life of a slab of a class in the ACTIVE slots that begin at slab, on behalf of owner: all blocks free,
  * keys written. What earlier slabs have not touched of the slots is fresh. The caller holds the owner's heap lock. */
 void hk_slab_init(struct hk_slab *slab, unsigned class, struct hk_heap *owner);

@@ -33,7 +33,7 @@ struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, siz
 
 static void hk_lru_count(int more)
 {
-    __atomic_store_n(&hk_superslab_counts.cached, hk_superslab_counts.cached + (size_t)more, __ATOMIC_RELAXED);
+    hk_add_visibly(&hk_superslab_counts.cached, (size_t)more);
 }
 
 static void hk_lru_add(struct hk_superslab *superslab)
@@ -262,8 +262,8 @@ static size_t *hk_state_count(enum hk_superslab_state state)
 
 static void hk_set_state(struct hk_superslab *superslab, enum hk_superslab_state state)
 {
-    --*hk_state_count(superslab->state);
-    ++*hk_state_count(state);
+    hk_add_visibly(hk_state_count(superslab->state), (size_t)-1);
+    hk_add_visibly(hk_state_count(state), 1);
     superslab->state = (uint8_t)state;
 }
 
@@ -401,7 +401,7 @@ size_t hk_superslabs_max_cached(void)
 
 bool hk_superslabs_are_too_many(void)
 {
-    return __atomic_load_n(&hk_superslab_counts.cached, __ATOMIC_RELAXED) > hk_superslabs_max_cached();
+    return hk_look(&hk_superslab_counts.cached) > hk_superslabs_max_cached();
 }
 
 bool hk_superslabs_unmap_free(void)
