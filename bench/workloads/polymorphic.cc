@@ -2,8 +2,8 @@
  * Objects of many classes behind pointers to their base.
  *
  * Stands for scenes of games and drawing programs, widgets, simulations, plug-in hosts: objects of different sizes are
- * made by new, owned by a unique_ptr, share others by a shared_ptr, and go by a virtual destructor, which frees with the
- * size of the class. Few instructions lie between one call of the allocator and the next.
+ * made by new, owned by a unique_ptr, share others by a shared_ptr, and go by a virtual destructor, which frees with
+ * the size of the class. Few instructions lie between one call of the allocator and the next.
  *
  * Each step replaces one object of the scene, chosen at random, by one of another class; one step in eight also
  * replaces one of the shared ones, which lives until the last object that uses it goes.

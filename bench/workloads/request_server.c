@@ -33,7 +33,7 @@ enum {
     MOST_SESSION = 8192
 };
 static const double VALUE_OCTAVES = 1.0, SESSION_OCTAVES = 1.2;
-static const char *const names[] = {"Host", "Accept", "User-Agent", "Cookie", "X-Forwarded-For", "If-None-Match"};
+static const char *const names[] = {"Host", "Accept", "Accept-Encoding", "Cookie", "X-Forwarded-For", "If-None-Match"};
 enum { NAMES = sizeof names / sizeof *names };
 
 struct request {
