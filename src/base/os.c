@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -195,6 +196,8 @@ void hk_os_populate(void *p, size_t size)
     for (size_t at = 0; at < size; at += hk_os_page_size())
         __atomic_fetch_or((char *)p + at, 0, __ATOMIC_RELAXED);
 }
+
+void hk_os_name_thread(const char *name) { hk_syscall(SYS_prctl, PR_SET_NAME, (long)name, 0, 0, 0, 0); }
 
 bool hk_os_read_file(const char *path, char *to, size_t size)
 {

@@ -40,6 +40,8 @@ void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
 void hk_os_futex_wait_ms(_Atomic uint32_t *word, uint32_t expected, uint32_t ms);
 void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 
+/* Names the calling thread, for ps and debuggers; up to 15 characters. */
+void hk_os_name_thread(const char *name);
 /* The start of a file, as far as there is room, with a NUL behind it. */
 bool hk_os_read_file(const char *path, char *to, size_t size);
 /* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content stays. */

@@ -67,6 +67,7 @@ static void *hk_take_one(struct hk_heap *heap, unsigned class, bool *fresh, stru
 static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, struct hk_fault *fault)
 {
     struct hk_heap *heap = hk_thread_heap();
+    hk_thread_count();
     void *p = NULL;
     bool guest = heap == NULL;
     *fresh = false;
@@ -109,17 +110,13 @@ static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind,
         return hk_no_memory();
     n += n == 0;
     void *p = hk_large_alloc(n, alignment, kind, zero);
-    if (HK_UNLIKELY(hk_limit_is_pressing())) {
-        struct hk_fault fault = HK_NO_FAULT;
-        hk_maintain(&fault);
-        hk_fault_check(&fault, "malloc");
-    }
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_maintain(&fault);
     if (HK_UNLIKELY(p == NULL)) {
-        struct hk_fault fault = HK_NO_FAULT;
         hk_reclaim(&fault);
         p = hk_large_alloc(n, alignment, kind, zero);
-        hk_fault_check(&fault, "malloc");
     }
+    hk_fault_check(&fault, "malloc");
     return p != NULL ? p : hk_no_memory();
 }
 
@@ -224,6 +221,7 @@ void hk_free_any(void *p, const char *call)
     hk_key key = hk_key_of_any(p);
     if (hk_key_kind(key) == HK_KEY_LARGE) {
         hk_large_free(p, &fault);
+        hk_maintain(&fault);
     } else {
         struct hk_heap *heap = hk_thread_heap();
         if (heap != NULL && (key ^ heap->key) < HK_NCLASSES)

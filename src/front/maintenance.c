@@ -9,6 +9,7 @@
 #include "base/os.h"
 #include "front/thread.h"
 #include "heap/clock.h"
+#include "heap/large.h"
 #include "heap/limit.h"
 #include "heap/purge.h"
 
@@ -23,8 +24,11 @@ static _Atomic uint32_t hk_threads;
 #define HK_PASS_QUIET_MS 250u
 /* With so few slow paths in all, from one pass to the next, the process is quiet: it may have a timer or two. */
 #define HK_QUIET_TICKS 8u
-/* A process that has been quiet so long has nothing left whose time will come. */
+/* A process that has made no slow path for so long has nothing left whose time will come. */
 #define HK_SLEEP_AFTER_MS 3000u
+
+/* Stands still when the process does. */
+static uint32_t hk_process_ticks(void) { return hk_heaps_ticks() + hk_large_calls(); }
 
 static bool hk_is_last_thread(void) { return atomic_load_explicit(&hk_threads, memory_order_acquire) == 0; }
 
@@ -34,42 +38,67 @@ static void hk_maintenance_sleep(uint32_t ticks)
     atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP, memory_order_seq_cst);
     /* Slow paths look at the state without a fence: one that has just missed it is seen a little later. */
     hk_os_futex_wait_ms(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP, HK_PASS_MS);
-    while (hk_heaps_ticks() == ticks && !hk_is_last_thread() && hk_maintenance_is_asleep())
+    while (hk_process_ticks() == ticks && !hk_is_last_thread() && hk_maintenance_is_asleep())
         hk_os_futex_wait(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP);
     atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_relaxed);
 }
 
-static void *hk_maintenance_run(void *unused)
+/* Purges and sleeps, until there is no thread left to do it for. */
+static void hk_maintenance_work(void)
 {
-    (void)unused;
-    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_release);
-    hk_os_futex_wake(&hk_maintenance_state, 1);
-    uint32_t ticks = hk_heaps_ticks();
-    unsigned quiet_ms = 0;
+    uint32_t ticks = hk_process_ticks();
+    unsigned quiet_ms = 0; /* for how long there have been few slow paths */
+    unsigned still_ms = 0; /* for how long there has been none */
     while (!hk_is_last_thread()) {
         unsigned wait_ms = quiet_ms > 0 ? HK_PASS_QUIET_MS : HK_PASS_MS;
         hk_os_futex_wait_ms(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, wait_ms);
         uint32_t before = ticks;
-        ticks = hk_heaps_ticks();
+        ticks = hk_process_ticks();
         quiet_ms = ticks - before < HK_QUIET_TICKS ? quiet_ms + wait_ms : 0;
+        still_ms = ticks == before ? still_ms + wait_ms : 0;
         hk_clock_look();
         struct hk_fault fault = HK_NO_FAULT;
         size_t bytes = hk_purge(quiet_ms >= 1000 ? HK_PURGE_QUIET : HK_PURGE_DECAY, 0, SIZE_MAX, &fault);
         hk_fault_check(&fault, "free");
-        if (quiet_ms >= HK_SLEEP_AFTER_MS && bytes == 0) {
+        if (still_ms >= HK_SLEEP_AFTER_MS && bytes == 0) {
             hk_maintenance_sleep(ticks);
-            quiet_ms = 0;
+            quiet_ms = still_ms = 0;
         }
     }
     struct hk_fault fault = HK_NO_FAULT;
     hk_purge(HK_PURGE_ALL, 0, SIZE_MAX, &fault);
     hk_fault_check(&fault, "free");
-    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_NONE, memory_order_release);
+}
+
+/* False if a thread has begun meanwhile that relies on this one. */
+static bool hk_maintenance_end(void)
+{
+    uint32_t none = HK_MAINTENANCE_NONE;
+    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_NONE, memory_order_seq_cst);
+    return hk_is_last_thread() || !atomic_compare_exchange_strong_explicit(&hk_maintenance_state, &none,
+                                                                           HK_MAINTENANCE_AWAKE, memory_order_seq_cst,
+                                                                           memory_order_relaxed);
+}
+
+static void *hk_maintenance_run(void *unused)
+{
+    (void)unused;
+    hk_os_name_thread("hakmem");
+    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_release);
+    hk_os_futex_wake(&hk_maintenance_state, 1);
+    do
+        hk_maintenance_work();
+    while (!hk_maintenance_end());
+    /* The last thread of a process runs its exit handlers. */
+    sigset_t none;
+    sigemptyset(&none);
+    pthread_sigmask(SIG_SETMASK, &none, NULL);
     return NULL;
 }
 
-#define HK_STACK_MIN ((size_t)64 << 10)
-#define HK_STACK_MAX ((size_t)8 << 20) /* the C library takes a program's thread-local variables out of it */
+/* More than the thread needs: exit handlers may run on it, signal frames and a program's thread-local variables lie there. */
+#define HK_STACK_MIN ((size_t)1 << 20)
+#define HK_STACK_MAX ((size_t)64 << 20)
 
 static bool hk_maintenance_create(void)
 {
@@ -88,8 +117,6 @@ static bool hk_maintenance_create(void)
     }
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     pthread_attr_destroy(&attributes);
-    if (result == 0)
-        pthread_setname_np(thread, "hakmem");
     return result == 0;
 }
 
@@ -134,7 +161,7 @@ void hk_maintain(struct hk_fault *fault)
     hk_purge_tick(state == HK_MAINTENANCE_NONE || state == HK_MAINTENANCE_UNAVAILABLE, fault);
 }
 
-void hk_maintenance_thread_begins(void)
+void hk_maintenance_thread_allocates(void)
 {
     if (atomic_fetch_add_explicit(&hk_threads, 1, memory_order_relaxed) > 0 && hk_option(background) && !hk_lock_bypass)
         hk_maintenance_start();

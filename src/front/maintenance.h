@@ -3,8 +3,8 @@
  *
  * A process with several threads gets one more, which purges twice a second while there is something to purge, four times
  * when the process is quiet, and sleeps when there is nothing to do; the next slow path wakes it. It is made when a second
- * thread makes its first call, so that it is there before the program goes into a sandbox that forbids more threads. It
- * does not keep a process alive whose other threads have ended, and a fork's child has none until it has threads itself.
+ * thread allocates for the first time, so that it is there before the program goes into a sandbox that forbids more threads;
+ * never in a free, which the C library makes with locks held that pthread_create needs. It does not keep a process alive whose other threads have ended, and a fork's child has none until it has threads itself.
  * In all other processes slow paths purge.
  */
 #ifndef HK_FRONT_MAINTENANCE_H
@@ -30,10 +30,10 @@ HK_INLINE bool hk_maintenance_is_asleep(void)
 /* What is due on a slow path; no lock held. Wakes the thread, or does a bounded part of its work. */
 void hk_maintain(struct hk_fault *fault);
 
-/* A thread has made its first call; is gone. No lock held. */
-void hk_maintenance_thread_begins(void);
+/* A thread whose end will be told allocates for the first time; is gone. No lock held. */
+void hk_maintenance_thread_allocates(void);
 void hk_maintenance_thread_ends(void);
-/* In the child of a fork: alive tells whether the surviving thread has made a call. */
+/* In the child of a fork: alive tells whether the surviving thread has been counted. */
 void hk_maintenance_after_fork(bool alive);
 
 #endif

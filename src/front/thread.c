@@ -39,7 +39,9 @@ static void hk_thread_exit(void *thread)
     if (self->heap != NULL)
         hk_thread_detach_heap(self, &fault);
     self->state = HK_THREAD_EXITED;
-    hk_maintenance_thread_ends();
+    if (self->counted)
+        hk_maintenance_thread_ends();
+    self->counted = false;
     hk_fault_check(&fault, "free");
 }
 
@@ -83,8 +85,8 @@ HK_COLD static void hk_thread_begin(struct hk_thread *self)
         return; /* try again at the next call */
     /* Not if the C library allocates for it: this call may come out of pthread_setspecific doing just that. */
     self->state = HK_THREAD_GUEST;
-    if (hk_exit_key <= HK_EXIT_KEY_NUMBER && pthread_setspecific(hk_exit_key, self) == 0)
-        hk_maintenance_thread_begins();
+    if (hk_exit_key <= HK_EXIT_KEY_NUMBER)
+        self->end_is_told = pthread_setspecific(hk_exit_key, self) == 0;
     errno = saved;
 }
 
@@ -99,11 +101,9 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
     self->owner_key = hk_option(checked) ? HK_KEY_NOBODY : heap->key;
     self->state = HK_THREAD_RUNNING;
     /* The state stands before this call, which may allocate. Without a destructor the thread had better be a guest. */
-    if (pthread_getspecific(hk_exit_key) != self) {
-        hk_maintenance_thread_begins();
-        if (pthread_setspecific(hk_exit_key, self) != 0)
-            hk_thread_exit(self);
-    }
+    self->end_is_told = pthread_getspecific(hk_exit_key) == self || pthread_setspecific(hk_exit_key, self) == 0;
+    if (!self->end_is_told)
+        hk_thread_exit(self);
     errno = saved;
 }
 
@@ -130,12 +130,21 @@ struct hk_heap *hk_thread_heap(void)
     return self->heap;
 }
 
+void hk_thread_count(void)
+{
+    struct hk_thread *self = &hk_self;
+    if (HK_LIKELY(self->counted) || !self->end_is_told || self->state == HK_THREAD_EXITED)
+        return;
+    self->counted = true;
+    hk_maintenance_thread_allocates();
+}
+
 void hk_thread_after_fork(void)
 {
     uint32_t being_made = HK_EXIT_KEY_BEING_MADE;
     atomic_compare_exchange_strong_explicit(&hk_exit_key_state, &being_made, HK_EXIT_KEY_NONE, memory_order_relaxed,
                                             memory_order_relaxed);
-    hk_maintenance_after_fork(hk_self.state == HK_THREAD_GUEST || hk_self.state == HK_THREAD_RUNNING);
+    hk_maintenance_after_fork(hk_self.counted);
 }
 
 void hk_thread_flush(struct hk_fault *fault)

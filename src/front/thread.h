@@ -20,6 +20,8 @@ struct hk_thread {
     void **top[HK_NCLASSES]; /* of each magazine: the block that malloc hands out next */
     hk_key owner_key;        /* the heap's key, or NOBODY if each free is to be checked */
     uint8_t state;
+    bool end_is_told; /* our destructor will run */
+    bool counted;     /* by the maintenance thread, as one that it works for */
     uint32_t guest_requests;
     struct hk_heap *heap; /* NULL unless RUNNING */
 };
@@ -30,6 +32,8 @@ extern HK_TLS struct hk_thread hk_self;
 
 /* The calling thread's heap, for a request that takes the slow path; NULL if the thread is a guest. */
 struct hk_heap *hk_thread_heap(void);
+/* Counts the calling thread for maintenance, at the first of its allocations that take the slow path. No lock held. */
+void hk_thread_count(void);
 /* In the child of a fork: a key that another thread was making is made anew. */
 void hk_thread_after_fork(void);
 /* Gives what the calling thread's magazines and outbox hold back to the slabs. */

@@ -31,6 +31,22 @@ static hk_key hk_last_id = HK_ID_ORPHANS;       /* guarded by hk_heaps_lock */
 
 /* ---- Slabs in bins ---- */
 
+/* How many free blocks a slab has in a bin at most, and one more. */
+static unsigned hk_bin_end(const struct hk_slab *slab, uint8_t bin)
+{
+    unsigned nblocks = hk_slab_class(slab)->nblocks;
+    return bin == HK_BIN_FULL || bin == HK_BIN_UNBACKED ? slab->nfree + 1u
+           : bin == HK_BIN_QUARTER                      ? (nblocks + 3) / 4
+           : bin == HK_BIN_HALF                         ? (nblocks + 1) / 2
+                                                        : nblocks;
+}
+
+static void hk_bin_set(struct hk_slab *slab, uint8_t bin)
+{
+    slab->bin = bin;
+    slab->settle_at = (uint16_t)hk_bin_end(slab, bin);
+}
+
 static void hk_bin_unlink(struct hk_heap *heap, struct hk_slab *slab)
 {
     if (slab->bin == HK_BIN_FULL || slab->bin == HK_BIN_CURRENT)
@@ -41,13 +57,13 @@ static void hk_bin_unlink(struct hk_heap *heap, struct hk_slab *slab)
         heap->classes[slab->class].bins[slab->bin] = slab->next;
     if (slab->next != NULL)
         slab->next->prev = slab->prev;
-    slab->bin = HK_BIN_FULL;
+    hk_bin_set(slab, HK_BIN_FULL);
 }
 
 static void hk_bin_link(struct hk_heap *heap, struct hk_slab *slab, uint8_t bin)
 {
     struct hk_slab **head = &heap->classes[slab->class].bins[bin];
-    slab->bin = bin;
+    hk_bin_set(slab, bin);
     slab->prev = NULL;
     slab->next = *head;
     if (slab->next != NULL)
@@ -135,7 +151,7 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
             class->current = NULL;
         bool keep = slab->slots <= HK_KEEP_SLOTS_MAX && heap->state != HK_HEAP_ORPHANS;
         if (!keep || hk_class_has_blocks(class)) {
-            slab->bin = HK_BIN_FULL;
+            hk_bin_set(slab, HK_BIN_FULL);
             hk_slab_release(heap, slab);
             return;
         }
@@ -145,11 +161,13 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
         }
     }
     uint8_t bin = hk_bin_of(slab);
-    if (!current && bin != slab->bin) {
-        hk_bin_unlink(heap, slab);
-        if (bin != HK_BIN_FULL)
-            hk_bin_link(heap, slab, bin);
+    if (current || bin == slab->bin) {
+        hk_bin_set(slab, slab->bin);
+        return;
     }
+    hk_bin_unlink(heap, slab);
+    if (bin != HK_BIN_FULL)
+        hk_bin_link(heap, slab, bin);
 }
 
 /* Releases the slabs that were kept though they are empty. */
@@ -157,7 +175,7 @@ static void hk_class_release_empty(struct hk_heap *heap, unsigned class_number)
 {
     struct hk_heap_class *class = &heap->classes[class_number];
     if (class->current != NULL && hk_slab_is_empty(class->current)) {
-        class->current->bin = HK_BIN_FULL;
+        hk_bin_set(class->current, HK_BIN_FULL);
         hk_slab_release(heap, class->current);
         class->current = NULL;
     }
@@ -175,7 +193,7 @@ static struct hk_slab *hk_class_next_slab(struct hk_heap *heap, unsigned class_n
 {
     struct hk_heap_class *class = &heap->classes[class_number];
     if (class->current != NULL) {
-        class->current->bin = HK_BIN_FULL;
+        hk_bin_set(class->current, HK_BIN_FULL);
         if (class->current->nfree != 0)
             hk_bin_link(heap, class->current, hk_bin_of(class->current));
     }
@@ -184,7 +202,7 @@ static struct hk_slab *hk_class_next_slab(struct hk_heap *heap, unsigned class_n
         struct hk_slab *slab = class->bins[bin];
         if (slab != NULL) {
             hk_bin_unlink(heap, slab);
-            slab->bin = HK_BIN_CURRENT;
+            hk_bin_set(slab, HK_BIN_CURRENT);
             class->current = slab;
             return slab;
         }
@@ -244,7 +262,7 @@ static void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, str
 {
     if (slab->bin == HK_BIN_CURRENT) {
         from->classes[slab->class].current = NULL;
-        slab->bin = HK_BIN_FULL;
+        hk_bin_set(slab, HK_BIN_FULL);
     }
     hk_bin_unlink(from, slab);
     hk_class_count_slab(from, slab->class, -1);
@@ -346,7 +364,7 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
         slab = hk_heap_acquire_slots(heap, class);
         if (slab == NULL)
             return NULL;
-        slab->bin = HK_BIN_FULL;
+        hk_bin_set(slab, HK_BIN_FULL);
         hk_slab_trim_tail(slab, class);
         hk_slab_init(slab, class, heap);
         heap->counts.slabs_opened++;
@@ -354,7 +372,7 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
     }
     hk_class_count_slab(heap, class, 1);
     heap->classes[class].current = slab;
-    slab->bin = HK_BIN_CURRENT;
+    hk_bin_set(slab, HK_BIN_CURRENT);
     return slab;
 }
 
@@ -408,33 +426,48 @@ bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
     return *slab != NULL;
 }
 
+/* A block that is not this heap's, or none at all. */
+HK_NOINLINE static void hk_heap_give_others(void *p, struct hk_fault *fault)
+{
+    struct hk_slab *slab;
+    unsigned index;
+    if (hk_block_slab(p, &slab, fault) && hk_slab_index(slab, p, &index, fault))
+        hk_remote_free(slab, index / HK_WORD_BITS, 1ull << (index % HK_WORD_BITS), fault);
+}
+
+/* The slab of a pointer whose key says that it is in one. */
+static struct hk_slab *hk_slab_at(const void *p)
+{
+    struct hk_slab *slab = &hk_superslab_at(p)->table->slabs[hk_slot_number(p)];
+    return slab - slab->head;
+}
+
 void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
-    struct hk_slab *slab = NULL; /* of the block before; ours */
+    uint32_t now = hk_clock_now();
     for (unsigned i = 0; i < n; i++) {
         void *p = blocks[i];
         unsigned index;
-        if (slab == NULL || !hk_slab_contains(slab, p)) {
-            if (slab != NULL)
-                hk_slab_settle(heap, slab);
-            slab = NULL;
-            struct hk_slab *other;
-            if (!hk_block_slab(p, &other, fault))
-                continue;
-            if (hk_slab_owner(other) != heap) {
-                if (hk_slab_index(other, p, &index, fault))
-                    hk_remote_free(other, index / HK_WORD_BITS, 1ull << (index % HK_WORD_BITS), fault);
-                continue;
-            }
-            slab = other;
-            hk_slab_mark_used(slab);
+        hk_key class = hk_key_of_any(p) ^ heap->key;
+        struct hk_slab *slab;
+        /* The key is written before the owner: both say whether the slab is this heap's. */
+        if (HK_UNLIKELY(class >= HK_NCLASSES || hk_slab_owner(slab = hk_slab_at(p)) != heap)) {
+            hk_heap_give_others(p, fault);
+            continue;
         }
-        if (hk_slab_index(slab, p, &index, fault) && HK_UNLIKELY(!hk_slab_put(slab, index)))
+        if (HK_UNLIKELY(!hk_slab_index(slab, p, &index, fault)))
+            continue;
+        if (HK_UNLIKELY(!hk_slab_put(slab, index))) {
             hk_fault_note(fault, hk_fault_double_free(slab, index));
+            continue;
+        }
+        __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
+        slab->idle_counted++; /* a slab that was adopted is counted as a whole when it settles */
+        hk_heap_count_idle(heap, hk_classes[class].size);
+        if (HK_UNLIKELY(slab->nfree >= slab->settle_at))
+            hk_slab_settle(heap, slab);
     }
-    if (slab != NULL)
-        hk_slab_settle(heap, slab);
 }
 
 /* ---- Magazines ---- */
@@ -872,6 +905,10 @@ void hk_heaps_after_fork(const void *surviving_thread)
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL;
          heap = heap->next) {
         atomic_store_explicit(&heap->pending, NULL, memory_order_relaxed);
+        if (heap->dissolving) { /* by a thread that is gone */
+            heap->dissolving = false;
+            heap->parked_at = hk_clock_now();
+        }
         if (heap->state != HK_HEAP_RUNNING || heap->thread == surviving_thread)
             continue;
         hk_heap_abandon(heap);

@@ -65,14 +65,7 @@ static uint64_t hk_range_in_word(struct hk_block_range range, unsigned w)
     return range.lo <= first ? mask : mask & ~hk_low_mask64(range.lo - first);
 }
 
-/* The blocks of word w that were handed out before. */
-static uint64_t hk_used_in_word(const struct hk_slab *slab, unsigned w)
-{
-    unsigned first = w * HK_WORD_BITS;
-    return slab->fresh_from <= first ? 0 : hk_low_mask64(slab->fresh_from - first);
-}
-
-/* The blocks of word w that were handed out before and touch an absent page. */
+/* The blocks of word w that touch an absent page. */
 static uint64_t hk_absent_in_word(struct hk_slab *slab, unsigned w)
 {
     unsigned last = w * HK_WORD_BITS + HK_WORD_BITS - 1;
@@ -82,7 +75,7 @@ static uint64_t hk_absent_in_word(struct hk_slab *slab, unsigned w)
     for (unsigned page = hk_first_page_of(slab, w * HK_WORD_BITS); page <= end; page++)
         if (hk_page_is_absent(slab, page))
             absent |= hk_range_in_word(hk_blocks_on_page(slab, page), w);
-    return absent & hk_used_in_word(slab, w);
+    return absent;
 }
 
 unsigned hk_holes_count_absent(struct hk_slab *slab)
@@ -115,6 +108,14 @@ static unsigned hk_pages_used(const struct hk_slab *slab)
     return slab->fresh_from == 0 ? 0 : hk_last_page_of(slab, slab->fresh_from - 1u) + 1;
 }
 
+static unsigned hk_last_block_of(const struct hk_holes *holes)
+{
+    unsigned w = HK_SLAB_WORDS - 1;
+    while (holes->blocks[w] == 0)
+        w--;
+    return w * HK_WORD_BITS + hk_highest_bit64(holes->blocks[w]);
+}
+
 bool hk_holes_open(struct hk_holes *holes, struct hk_slab *slab)
 {
     memset(holes, 0, sizeof *holes);
@@ -132,6 +133,10 @@ bool hk_holes_open(struct hk_holes *holes, struct hk_slab *slab)
     }
     if (!any)
         return false;
+    /* A block that was never handed out but begins on one of these pages counts as if it had been. */
+    unsigned last = hk_last_block_of(holes);
+    if (last >= slab->fresh_from)
+        slab->fresh_from = (uint16_t)(last + 1);
     for (unsigned w = 0; w < hk_slab_nwords(slab); w++)
         if (holes->blocks[w] != 0)
             hk_slab_withdraw_word(slab, w, holes->blocks[w]);
@@ -186,28 +191,19 @@ void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault)
 
 /* ---- Handing blocks out ---- */
 
-/* A block on the page is about to be handed out: the page has memory again, and so may its neighbours' blocks. */
-static void hk_page_return(struct hk_slab *slab, unsigned page)
-{
-    *hk_absent_pages(slab, page) &= (uint16_t)~hk_page_bit(page);
-    atomic_fetch_add_explicit(&hk_purge_counts.hole_bytes_returned, hk_os_page_size(), memory_order_relaxed);
-    struct hk_block_range range = hk_blocks_on_page(slab, page);
-    const uint64_t *free = hk_slab_free_words(slab);
-    for (unsigned w = range.lo / HK_WORD_BITS; w <= range.hi / HK_WORD_BITS; w++) {
-        uint64_t present = free[w] & hk_range_in_word(range, w) & hk_used_in_word(slab, w) & ~hk_absent_in_word(slab, w);
-        slab->nabsent -= (uint16_t)hk_count_bits64(present);
-    }
-}
-
-/* A block that has just left the free bitmap: its pages have memory from now on. */
+/* A block that has just left the free bitmap: its pages have memory from now on, and so may its neighbours. */
 static void hk_block_return(struct hk_slab *slab, unsigned block)
 {
-    uint64_t bit = 1ull << (block % HK_WORD_BITS);
-    if ((hk_absent_in_word(slab, block / HK_WORD_BITS) & bit) != 0)
-        slab->nabsent--;
-    for (unsigned page = hk_first_page_of(slab, block); page <= hk_last_page_of(slab, block); page++)
-        if (hk_page_is_absent(slab, page))
-            hk_page_return(slab, page);
+    unsigned returned = 0;
+    for (unsigned page = hk_first_page_of(slab, block); page <= hk_last_page_of(slab, block); page++) {
+        returned += hk_page_is_absent(slab, page);
+        *hk_absent_pages(slab, page) &= (uint16_t)~hk_page_bit(page);
+    }
+    if (returned != 0) {
+        slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
+        atomic_fetch_add_explicit(&hk_purge_counts.hole_bytes_returned, returned * hk_os_page_size(),
+                                  memory_order_relaxed);
+    }
     if (block >= slab->fresh_from)
         slab->fresh_from = (uint16_t)(block + 1);
 }

@@ -2,8 +2,8 @@
  * Holes: pages of a slab in use on which no block is live, and whose memory is given back.
  *
  * A page is absent from when its memory went until a block on it is handed out. Invariants, under the owner's heap lock:
- * every block that touches an absent page is free, and one of them at least was handed out before; nabsent counts those
- * that were.
+ * every block that touches an absent page is free, and was handed out before (or counts as if it had been); nabsent counts
+ * these blocks.
  *
  * A page goes in three steps, so that the kernel is not called with the lock held: the free blocks that touch it leave
  * the free bitmap (hk_holes_open; nobody can take them, and the slab cannot be released), the memory is given back

@@ -99,10 +99,7 @@ static void hk_record_count(const struct hk_large *record, bool born)
         counts->runs += one;
         counts->run_bytes += bytes;
     }
-    if (born)
-        counts->allocs++;
-    else
-        counts->frees++;
+    hk_add_visibly(born ? &counts->allocs : &counts->frees, 1);
     hk_lock_release(&hk_large_lock);
 }
 
@@ -269,12 +266,12 @@ static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment
     if (!cached) {
         if (!hk_limit_allows(size))
             return false;
-        hk_large_pay(size);
         record->base = hk_os_map(size, alignment);
         record->size = size;
         record->huge = false;
         if (record->base == NULL)
             return false;
+        hk_large_pay(size); /* it is not touched yet */
         if (!hk_window_prepare(record->base, 1)) {
             hk_os_unmap(record->base, size, size);
             return false;
@@ -478,6 +475,8 @@ void *hk_large_remap(void *p, size_t n)
     hk_mapping_advise(record);
     return to;
 }
+
+uint32_t hk_large_calls(void) { return (uint32_t)(hk_look(&hk_large.counts.allocs) + hk_look(&hk_large.counts.frees)); }
 
 size_t hk_large_mapped_bytes(void)
 {

@@ -36,6 +36,8 @@ struct hk_large_counts {
     size_t run_bytes, mapping_bytes;
     size_t allocs, frees, remaps, cache_hits, cached_bytes;
 };
+/* Allocations and frees so far; read without the lock. */
+uint32_t hk_large_calls(void);
 /* In live and cached mappings; read without the lock. */
 size_t hk_large_mapped_bytes(void);
 /* A consistent copy. */

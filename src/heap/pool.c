@@ -273,10 +273,13 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
         hk_lock_acquire(&hk_pool_lock);
         superslab->next = superslab->prev = NULL;
         superslab->active = 0;
-        for (unsigned i = 0; populate && i < HK_SLOTS_PER_SUPERSLAB; i++) {
-            superslab->table->slabs[i].touched = HK_SLOT_SIZE;
-            superslab->table->slabs[i].class = (uint8_t)class;
-            hk_empty_add(superslab, i);
+        for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
+            struct hk_slab *slab = &superslab->table->slabs[i];
+            slab->class = (uint8_t)class;
+            if (populate)
+                slab->touched = HK_SLOT_SIZE;
+            if (slab->touched != 0)
+                hk_empty_add(superslab, i);
         }
         hk_superslab_rebin(superslab); /* into the LRU cache: no slot is in use */
         hk_lock_release(&hk_pool_lock);

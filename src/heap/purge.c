@@ -19,23 +19,28 @@ static void hk_count(_Atomic size_t *counter, size_t n)
 
 /* ---- Holes ---- */
 
-/* True if a slab may have a page without a live block. Read without its lock: it decides only whether to look. */
+/* True if a slab may have a page without a live block. Without its heap's lock it decides only whether to look. */
 static bool hk_slab_may_have_holes(const struct hk_slab *slab, uint32_t used_before)
 {
     uint32_t used_at = __atomic_load_n(&slab->used_at, __ATOMIC_RELAXED);
-    size_t free_bytes = (size_t)hk_slab_nfree(slab) * hk_slab_class(slab)->size;
-    return used_at != 0 && used_at < used_before && free_bytes >= hk_os_page_size();
+    return used_at != 0 && used_at < used_before && hk_slab_nfree(slab) != 0;
+}
+
+/* hk_holes_open for a slab that will have been looked at then. */
+static bool hk_slab_open_holes(struct hk_holes *holes, struct hk_slab *slab)
+{
+    __atomic_store_n(&slab->used_at, 0, __ATOMIC_RELAXED);
+    return (size_t)slab->nfree * hk_slab_class(slab)->size >= hk_os_page_size() && hk_holes_open(holes, slab);
 }
 
 static void hk_slab_close_holes(struct hk_heap *heap, struct hk_holes *holes, size_t bytes, struct hk_fault *fault)
 {
-    hk_holes_close(holes, fault);
-    __atomic_store_n(&holes->slab->used_at, 0, __ATOMIC_RELAXED);
-    hk_slab_settle(heap, holes->slab);
-    hk_count(&hk_purge_counts.holes_purged, bytes != 0);
-    hk_count(&hk_purge_counts.hole_bytes_purged, bytes);
     hk_trace(HK_TRACE_PURGE, "purge holes", {"slab", (uintptr_t)holes->slab->blocks}, {"class", holes->slab->class},
              {"bytes", bytes});
+    hk_count(&hk_purge_counts.holes_purged, bytes != 0);
+    hk_count(&hk_purge_counts.hole_bytes_purged, bytes);
+    hk_holes_close(holes, fault);
+    hk_slab_settle(heap, holes->slab);
 }
 
 /* Gives the holes of a slab back whose heap's lock is held, and stays so. */
@@ -43,10 +48,8 @@ static size_t hk_slab_purge_locked(struct hk_heap *heap, struct hk_slab *slab)
 {
     struct hk_holes holes;
     struct hk_fault fault = HK_NO_FAULT; /* the blocks do not leave the lock's protection: nothing can go wrong */
-    if (!hk_holes_open(&holes, slab)) {
-        __atomic_store_n(&slab->used_at, 0, __ATOMIC_RELAXED);
+    if (!hk_slab_open_holes(&holes, slab))
         return 0;
-    }
     size_t bytes = hk_holes_purge(&holes);
     hk_slab_close_holes(heap, &holes, bytes, &fault);
     return bytes;
@@ -75,13 +78,9 @@ static size_t hk_slab_purge(struct hk_slab *slab, uint32_t used_before, struct h
     struct hk_heap *heap = hk_slab_lock_owner(slab);
     bool open = false;
     if (heap != NULL) {
-        if (slab->head == 0 && hk_slab_may_have_holes(slab, used_before)) {
-            open = hk_holes_open(&holes, slab);
-            if (open)
-                hk_slab_settle(heap, slab); /* it has fewer free blocks for now */
-            else
-                __atomic_store_n(&slab->used_at, 0, __ATOMIC_RELAXED);
-        }
+        open = slab->head == 0 && hk_slab_may_have_holes(slab, used_before) && hk_slab_open_holes(&holes, slab);
+        if (open)
+            hk_slab_settle(heap, slab); /* it has fewer free blocks for now */
         hk_lock_release(&heap->lock);
     }
     if (open) {
@@ -94,13 +93,13 @@ static size_t hk_slab_purge(struct hk_slab *slab, uint32_t used_before, struct h
     return bytes;
 }
 
-/* Walks over all slabs, from where the cursor stands, until `most` bytes have gone. */
-static void hk_purge_holes(struct hk_slab_cursor *cursor, uint32_t used_before, size_t most, size_t *bytes,
-                           struct hk_fault *fault)
+/* Walks over all slabs, from where the cursor stands, until `most` bytes have gone or so many slabs were looked at. */
+static void hk_purge_holes(struct hk_slab_cursor *cursor, uint32_t used_before, size_t most, size_t most_looks,
+                           size_t *bytes, struct hk_fault *fault)
 {
     struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
-    while (*bytes < most) {
-        unsigned n = hk_pool_next_slabs(cursor, slabs);
+    for (size_t looks = 0, n; *bytes < most && looks < most_looks; looks += n) {
+        n = hk_pool_next_slabs(cursor, slabs);
         if (n == 0)
             return;
         for (unsigned i = 0; i < n; i++)
@@ -146,6 +145,10 @@ static size_t hk_warm_budget(void)
 
 static size_t hk_less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
+/* How much one slow path gives back, and how many slabs it looks at: 8 MiB take some 1 or 2 ms. */
+#define HK_TICK_BYTES ((size_t)8 << 20)
+#define HK_TICK_LOOKS 1024u
+
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault)
 {
     bool all = level == HK_PURGE_ALL;
@@ -162,23 +165,25 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     hk_heaps_tend(all, fault);
 
     size_t bytes = hk_large_purge(keep, before_ms);
+    keep = hk_less(keep, hk_large_read_counts().cached_bytes);
     bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, most / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000), most / HK_SUPERSLAB_SIZE);
     keep = hk_less(keep, hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE);
     bytes += hk_pool_purge(before, keep, hk_less(most, bytes));
     keep = hk_less(keep, hk_empty_bytes());
-    if (hk_heaps_idle_bytes() > keep) {
+    size_t idle = hk_heaps_idle_bytes();
+    if (idle > keep) {
         struct hk_slab_cursor whole = {0};
-        hk_purge_holes(most == SIZE_MAX ? &whole : &hk_purge_walk, before, most, &bytes, fault);
+        bool bounded = most != SIZE_MAX;
+        if (keep != 0 && most > bytes + idle - keep)
+            most = bytes + idle - keep;
+        hk_purge_holes(bounded ? &hk_purge_walk : &whole, before, most, bounded ? HK_TICK_LOOKS : SIZE_MAX, &bytes, fault);
     }
     if (bytes != 0)
         hk_trace(HK_TRACE_PURGE, "purge pass", {"level", level}, {"bytes", bytes});
     return bytes;
 }
-
-/* How much one slow path gives back: 8 MiB take some 1 or 2 ms. */
-#define HK_TICK_BYTES ((size_t)8 << 20)
 
 void hk_purge_tick(bool alone, struct hk_fault *fault)
 {
@@ -197,10 +202,11 @@ void hk_purge_tick(bool alone, struct hk_fault *fault)
 /* Gives the holes of a slab back if its heap is `heap`, whose lock is held, or can be locked without waiting. */
 static size_t hk_slab_pay(struct hk_slab *slab, struct hk_heap *heap)
 {
-    struct hk_heap *owner = hk_slab_owner(slab);
     size_t bytes = 0;
-    if (owner == NULL || !hk_slab_may_have_holes(slab, UINT32_MAX) ||
-        (owner != heap && !hk_lock_try(&owner->lock)))
+    if (!hk_slab_may_have_holes(slab, UINT32_MAX))
+        return 0;
+    struct hk_heap *owner = hk_slab_owner(slab);
+    if (owner == NULL || (owner != heap && !hk_lock_try(&owner->lock)))
         return 0;
     if (hk_slab_owner(slab) == owner && slab->head == 0)
         bytes = hk_slab_purge_locked(owner, slab);
@@ -209,16 +215,19 @@ static size_t hk_slab_pay(struct hk_slab *slab, struct hk_heap *heap)
     return bytes;
 }
 
+/* Goes once round the slabs at most. */
 static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
 {
     struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
     size_t bytes = 0;
-    unsigned most = HK_PAY_LOOKS * (unsigned)((grown + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE);
-    for (unsigned looks = 0; bytes < grown && looks < most;) {
+    size_t most = HK_PAY_LOOKS * ((grown + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE);
+    unsigned ends = 0;
+    for (size_t looks = 0; bytes < grown && looks < most && ends < 2;) {
         unsigned n = hk_pool_next_slabs(&hk_purge_walk, slabs);
         for (unsigned i = 0; i < n; i++)
             bytes += hk_slab_pay(slabs[i], heap);
-        looks += n + 1;
+        looks += n;
+        ends += n == 0;
     }
     return bytes;
 }
@@ -233,7 +242,7 @@ void hk_purge_pay(size_t grown, struct hk_heap *heap)
         bytes = hk_pool_purge(UINT32_MAX, used / HK_PAY_PART, grown);
     size_t idle = hk_heaps_idle_bytes();
     if (bytes < grown && idle > hk_less(used, idle) / HK_PAY_PART && hk_purge_walk_begin()) {
-        bytes += hk_pay_with_holes(grown - bytes, heap);
+        bytes += hk_pay_with_holes(grown - bytes < idle ? grown - bytes : idle, heap);
         hk_purge_walk_end();
     }
     hk_count(&hk_purge_counts.growth_paid_bytes, bytes);

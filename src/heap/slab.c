@@ -14,23 +14,16 @@ struct hk_slab *hk_slab_of(const void *p)
     return slab - slab->head;
 }
 
-bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault)
+HK_COLD struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p)
 {
     const struct hk_class *class = hk_slab_class(slab);
     ptrdiff_t offset = (const char *)p - slab->blocks;
-    if (HK_UNLIKELY(offset < 0 || (size_t)offset >= (size_t)class->nblocks * class->size)) {
-        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p});
-        return false;
-    }
-    *index = hk_class_index(class, (uint64_t)offset);
-    if (HK_UNLIKELY((size_t)*index * class->size != (size_t)offset)) {
-        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_INSIDE,
-                                               .ptr = p,
-                                               .block = hk_slab_block(slab, *index),
-                                               .block_size = class->size});
-        return false;
-    }
-    return true;
+    if (offset < 0 || (size_t)offset >= (size_t)class->nblocks * class->size)
+        return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
+    return (struct hk_fault){.kind = HK_FAULT_INSIDE,
+                             .ptr = p,
+                             .block = hk_slab_block(slab, hk_class_index(class, (uint64_t)offset)),
+                             .block_size = class->size};
 }
 
 static void hk_slab_set_nfree(struct hk_slab *slab, unsigned nfree)
@@ -117,6 +110,7 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
         slab[i].absent_pages = 0;
     }
     slab->holed = false;
+    slab->settle_at = 0; /* until it is in a bin */
     slab->nabsent = slab->idle_counted = 0;
     slab->next = slab->prev = NULL;
     hk_slab_set_nfree(slab, class->nblocks);
@@ -195,18 +189,6 @@ void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask)
     if (left == 0)
         slab->nonempty &= ~(1u << word);
     hk_slab_set_nfree(slab, slab->nfree - hk_count_bits64(mask));
-}
-
-bool hk_slab_put(struct hk_slab *slab, unsigned index)
-{
-    uint64_t *free = &hk_slab_free_words(slab)[index / HK_WORD_BITS];
-    uint64_t bit = 1ull << (index % HK_WORD_BITS);
-    if (HK_UNLIKELY((*free & bit) != 0))
-        return false;
-    __atomic_store_n(free, *free | bit, __ATOMIC_RELAXED);
-    slab->nonempty |= 1u << (index / HK_WORD_BITS);
-    hk_slab_set_nfree(slab, slab->nfree + 1u);
-    return true;
 }
 
 bool hk_slab_is_free(struct hk_slab *slab, unsigned index)

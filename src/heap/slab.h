@@ -34,6 +34,7 @@ struct hk_slab {
     uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
     uint16_t nabsent;
     uint16_t idle_counted; /* what of the idle blocks is in the owner's idle_bytes */
+    uint16_t settle_at;    /* with so many free blocks the slab belongs into another bin, or is to be released */
     uint32_t touched; /* while no slab is here: bytes of the slot, from its start, that may have been written to */
     uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
                          0 when all holes since have been found. Others may look */
@@ -123,8 +124,19 @@ HK_INLINE bool hk_slab_contains(const struct hk_slab *slab, const void *p)
 /* The slab in which p lies, by a key that is a slab's; NULL if the key is stale and no superslab is there. */
 struct hk_slab *hk_slab_of(const void *p);
 
+/* What a pointer is that is not the start of a block of the slab. */
+struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p);
 /* The index of the block that starts at p; if none does, false, and fault says what p is. */
-bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault);
+HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault)
+{
+    const struct hk_class *class = hk_slab_class(slab);
+    size_t offset = (size_t)((const char *)p - slab->blocks);
+    *index = hk_class_index(class, offset);
+    if (HK_LIKELY(*index < class->nblocks && (size_t)*index * class->size == offset))
+        return true;
+    hk_fault_note(fault, hk_slab_fault(slab, p));
+    return false;
+}
 
 /* Gives back what an earlier slab has touched of the slots and one of this class never will. Before hk_slab_init. */
 void hk_slab_trim_tail(struct hk_slab *slab, unsigned class);
@@ -139,7 +151,18 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
 /* Takes up to want free blocks, lowest address first; returns how many. */
 unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want);
 /* Marks a block free; false if it was free already. */
-bool hk_slab_put(struct hk_slab *slab, unsigned index);
+HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
+{
+    uint64_t *free = &hk_slab_free_words(slab)[index / HK_WORD_BITS];
+    uint64_t bit = 1ull << (index % HK_WORD_BITS);
+    uint64_t old = *free;
+    if (HK_UNLIKELY((old & bit) != 0))
+        return false;
+    __atomic_store_n(free, old | bit, __ATOMIC_RELAXED);
+    slab->nonempty |= 1u << (index / HK_WORD_BITS);
+    __atomic_store_n(&slab->nfree, (uint16_t)(slab->nfree + 1), __ATOMIC_RELAXED);
+    return true;
+}
 /* Marks the blocks of mask in a word free; returns those that were free already. */
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* Takes the blocks of mask, all of them free, out of a word. */

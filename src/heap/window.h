@@ -68,6 +68,14 @@ HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
 
 /* The superslab in which p lies, NULL if it is in none. Safe for any value of p. */
 struct hk_superslab *hk_superslab_of(const void *p);
+/* The same for a pointer whose key is a slab's. */
+HK_INLINE struct hk_superslab *hk_superslab_at(const void *p)
+{
+    const struct hk_window *window =
+        (const struct hk_window *)(hk_map.no_keys + hk_map.entries[(uintptr_t)p >> HK_WINDOW_SHIFT]);
+    return atomic_load_explicit(&window->superslabs[((uintptr_t)p >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
+                                memory_order_relaxed);
+}
 
 /* Makes sure that the windows of [p, p + size) exist. False if there is no memory for them. Takes the META lock. */
 bool hk_window_prepare(const void *p, size_t size);
