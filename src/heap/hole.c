@@ -203,6 +203,7 @@ static void hk_block_return(struct hk_slab *slab, unsigned block)
         slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
         atomic_fetch_add_explicit(&hk_purge_counts.hole_bytes_returned, returned * hk_os_page_size(),
                                   memory_order_relaxed);
+        hk_purge_regret(returned * hk_os_page_size());
     }
     if (block >= slab->fresh_from)
         slab->fresh_from = (uint16_t)(block + 1);

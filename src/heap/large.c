@@ -235,15 +235,16 @@ static bool hk_cache_take(struct hk_large *record, size_t size, size_t alignment
 
 static void hk_large_pay(size_t bytes)
 {
+    if (bytes == 0 || hk_purge_payment_rests())
+        return;
     size_t cached = hk_large_read_counts().cached_bytes;
-    if (cached > 0 && bytes > 0) {
-        hk_large_purge(cached > bytes ? cached - bytes : 0, UINT64_MAX);
+    if (cached > 0) {
+        hk_purge_note_paid(hk_large_purge(cached > bytes ? cached - bytes : 0, UINT64_MAX));
         bytes -= cached < bytes ? cached : bytes;
     }
-    if (bytes == 0)
-        return;
     size_t superslabs = (bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
-    size_t paid = hk_superslabs_purge(0, UINT64_MAX, superslabs);
+    size_t paid = superslabs == 0 ? 0 : hk_superslabs_purge(0, UINT64_MAX, superslabs);
+    hk_purge_note_paid(paid);
     hk_purge_pay(superslabs * HK_SUPERSLAB_SIZE - paid, NULL);
 }
 

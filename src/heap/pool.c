@@ -5,6 +5,7 @@
 #include "heap/clock.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
+#include "heap/purge.h"
 
 struct hk_pool_counts hk_pool_counts;
 
@@ -136,7 +137,7 @@ static struct hk_superslab *hk_superslab_carve(void)
             superslab->table->slabs[i].superslab = superslab;
         }
     }
-    superslab->active = superslab->empty = superslab->purging = 0;
+    superslab->active = superslab->empty = superslab->purging = superslab->purged = 0;
     superslab->bin = 0;
     if (superslab->zero)
         hk_pool_counts.stage3_mapped++;
@@ -165,6 +166,10 @@ static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned fi
     for (uint32_t empty = superslab->empty & mask; empty != 0; empty &= empty - 1)
         hk_empty_remove(superslab, hk_lowest_bit32(empty));
     superslab->active |= mask;
+    if (HK_UNLIKELY((superslab->purged & mask) != 0)) {
+        hk_purge_regret(hk_count_bits32(superslab->purged & mask) * HK_SLOT_SIZE);
+        superslab->purged &= ~mask;
+    }
     hk_add_visibly(&hk_pool_counts.slots_active, n);
     hk_superslab_rebin(superslab);
     return &superslab->table->slabs[first];
@@ -335,6 +340,7 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t 
         hk_empty_add(superslab, hk_lowest_bit32(rest));
     for (uint32_t rest = purged; rest != 0; rest &= rest - 1)
         superslab->table->slabs[hk_lowest_bit32(rest)].touched = 0;
+    superslab->purged |= purged;
     hk_pool_counts.slots_purged += hk_count_bits32(purged);
     hk_trace(HK_TRACE_PURGE, "purge slots", {"superslab", (uintptr_t)superslab->base},
              {"slots", hk_count_bits32(purged)}, {"failed", hk_count_bits32(purging & ~purged)});

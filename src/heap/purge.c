@@ -119,8 +119,6 @@ static bool hk_purge_walk_begin(void)
 
 static void hk_purge_walk_end(void) { atomic_flag_clear_explicit(&hk_purge_walk_taken, memory_order_release); }
 
-void hk_purge_after_fork(void) { hk_purge_walk_end(); }
-
 /* ---- By time ---- */
 
 static size_t hk_active_bytes(void)
@@ -232,9 +230,58 @@ static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
     return bytes;
 }
 
+/* A program whose idle memory comes back into use soon does not fragment: to make it pay would only move its page faults
+ * about. So what is paid is compared with what is regretted; when that is half, nothing is paid for a while, which
+ * doubles each time. Racy counts do: they are hints. */
+static struct {
+    _Atomic size_t paid, regretted;
+    _Atomic uint32_t rest_until; /* coarse clock */
+    _Atomic uint32_t rest;       /* how long the next rest will be */
+} hk_payment = {.rest = HK_CLOCK_SECOND};
+
+#define HK_PAID_MIN ((size_t)4 << 20) /* before that it is too early to tell */
+#define HK_REST_MAX (64 * HK_CLOCK_SECOND)
+
+void hk_purge_after_fork(void)
+{
+    hk_purge_walk_end();
+    atomic_store_explicit(&hk_payment.paid, 0, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.regretted, 0, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.rest_until, 0, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.rest, HK_CLOCK_SECOND, memory_order_relaxed);
+}
+
+void hk_purge_regret(size_t bytes)
+{
+    atomic_fetch_add_explicit(&hk_payment.regretted, bytes, memory_order_relaxed);
+    hk_count(&hk_purge_counts.regretted_bytes, bytes);
+}
+
+bool hk_purge_payment_rests(void)
+{
+    uint32_t now = hk_clock_now();
+    if (now < atomic_load_explicit(&hk_payment.rest_until, memory_order_relaxed))
+        return true;
+    size_t paid = atomic_load_explicit(&hk_payment.paid, memory_order_relaxed);
+    if (paid < HK_PAID_MIN || atomic_load_explicit(&hk_payment.regretted, memory_order_relaxed) < paid / 2)
+        return false;
+    uint32_t rest = atomic_load_explicit(&hk_payment.rest, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.rest_until, now + rest, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.rest, rest < HK_REST_MAX ? rest * 2 : rest, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.paid, 0, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.regretted, 0, memory_order_relaxed);
+    return true;
+}
+
+void hk_purge_note_paid(size_t bytes)
+{
+    atomic_fetch_add_explicit(&hk_payment.paid, bytes, memory_order_relaxed);
+    hk_count(&hk_purge_counts.growth_paid_bytes, bytes);
+}
+
 void hk_purge_pay(size_t grown, struct hk_heap *heap)
 {
-    if (grown == 0)
+    if (grown == 0 || hk_purge_payment_rests())
         return;
     size_t used = hk_active_bytes();
     size_t bytes = 0;
@@ -245,7 +292,7 @@ void hk_purge_pay(size_t grown, struct hk_heap *heap)
         bytes += hk_pay_with_holes(grown - bytes < idle ? grown - bytes : idle, heap);
         hk_purge_walk_end();
     }
-    hk_count(&hk_purge_counts.growth_paid_bytes, bytes);
+    hk_purge_note_paid(bytes);
     if (bytes != 0)
         hk_trace(HK_TRACE_PURGE, "purge growth", {"grown", grown}, {"bytes", bytes});
 }

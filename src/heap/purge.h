@@ -32,6 +32,13 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
  * for a large block (NULL). Waits for no heap's lock. */
 void hk_purge_pay(size_t grown, struct hk_heap *heap);
 
+/* True while payments are not worth it. */
+bool hk_purge_payment_rests(void);
+/* Counts what was purged as a payment elsewhere. */
+void hk_purge_note_paid(size_t bytes);
+/* Memory that was purged is needed again, by so many bytes. Any lock may be held. */
+void hk_purge_regret(size_t bytes);
+
 /* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a bounded
  * part if a quarter of a second has passed. */
 void hk_purge_tick(bool alone, struct hk_fault *fault);
@@ -39,7 +46,7 @@ void hk_purge_tick(bool alone, struct hk_fault *fault);
 /* Bytes that were prewarmed: they stay, though idle, until HK_PURGE_ALL. */
 extern _Atomic size_t hk_purge_prewarmed;
 
-/* In the child of a fork. */
+/* In the child of a fork, which has its own idle memory to learn about; and between tests. */
 void hk_purge_after_fork(void);
 
 struct hk_purge_counts {

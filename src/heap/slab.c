@@ -79,8 +79,8 @@ static void hk_slots_limit_touched(struct hk_slab *slab, unsigned nslots, size_t
     }
 }
 
-/* A tail of this size that an earlier slab has touched, and this one never will, is given back. */
-#define HK_TAIL_MIN (16 * HK_KIB)
+/* A tail of this part of the slots that an earlier slab has touched, and this one never will, is given back. */
+#define HK_TAIL_PART 4u
 
 static size_t hk_colour_offset(const struct hk_slab *slab, const struct hk_class *class)
 {
@@ -92,7 +92,8 @@ void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)
     const struct hk_class *class = &hk_classes[class_number];
     size_t end = hk_colour_offset(slab, class) + (size_t)class->nblocks * class->size;
     end = hk_align_up(end, hk_os_page_size());
-    if (hk_slots_touched(slab, class->slots) >= end + HK_TAIL_MIN &&
+    size_t touched = hk_slots_touched(slab, class->slots);
+    if (touched > end && touched - end >= class->slots * HK_SLOT_SIZE / HK_TAIL_PART &&
         hk_os_purge(hk_slab_first_slot(slab) + end, class->slots * HK_SLOT_SIZE - end))
         hk_slots_limit_touched(slab, class->slots, end);
 }

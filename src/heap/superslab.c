@@ -5,6 +5,7 @@
 #include "base/trace.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
+#include "heap/purge.h"
 
 struct hk_lock hk_pool_lock = HK_LOCK_INIT(HK_RANK_POOL);
 struct hk_superslab_counts hk_superslab_counts;
@@ -270,15 +271,20 @@ static void hk_set_state(struct hk_superslab *superslab, enum hk_superslab_state
 /* Turns n free superslabs that are in no run into superslabs in use. */
 static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_superslab_state state)
 {
+    size_t regretted = 0;
     for (size_t i = 0; i < n; i++) {
         struct hk_superslab *superslab = hk_superslab_next(first, i);
         hk_assert(superslab->state == HK_SUPERSLAB_FREE);
         if (superslab->resident)
             hk_lru_remove(superslab);
+        else if (superslab->freed_at_ms != 0) /* it had memory before */
+            regretted += HK_SUPERSLAB_SIZE;
         superslab->resident = false;
         superslab->was_large |= state == HK_SUPERSLAB_LARGE;
         hk_set_state(superslab, state);
     }
+    if (regretted != 0)
+        hk_purge_regret(regretted);
 }
 
 /* Slots of carved superslabs are counted by the pool. */
@@ -401,7 +407,8 @@ size_t hk_superslabs_max_cached(void)
 
 bool hk_superslabs_are_too_many(void)
 {
-    return hk_look(&hk_superslab_counts.cached) > hk_superslabs_max_cached();
+    size_t cached = hk_look(&hk_superslab_counts.cached);
+    return HK_UNLIKELY(cached != 0) && cached > hk_superslabs_max_cached();
 }
 
 bool hk_superslabs_unmap_free(void)

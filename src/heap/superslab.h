@@ -30,6 +30,7 @@ struct hk_superslab {
     uint32_t active;       /* CARVED: slots in use */
     uint32_t empty;        /* CARVED: slots EMPTY, with memory; the other free ones are UNUSED and zero */
     uint32_t purging;      /* CARVED: slots PURGING */
+    uint32_t purged;       /* CARVED: UNUSED slots that had memory */
     uint8_t state;         /* enum hk_superslab_state */
     uint8_t bin;           /* CARVED: longest run of free slots, in the pool */
     bool committed;        /* readable and writable */
