@@ -1,0 +1,934 @@
+/*
+ * Purging: what goes at which level, what stays for how long, and what growth pays. The clock is moved by hand, but for
+ * superslabs and mappings, whose age the system's clock tells. At the end heaps and purges at random, from one thread
+ * and from several.
+ */
+#include "test_heap.h"
+
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include <chrono>
+#include <thread>
+
+#include "c_begin.h"
+#include "heap/clock.h"
+#include "heap/purge.h"
+#include "c_end.h"
+
+namespace
+{
+
+constexpr unsigned k64 = 3, k1024 = 31, k4096 = 47; /* classes of one slot */
+constexpr unsigned kRun = 51;                       /* three slots */
+constexpr unsigned kBlocksPerSlot = 16;             /* of 4,096 bytes: each a page, or part of one */
+constexpr size_t kMib = 1 << 20;
+constexpr size_t kWarm = 8 * kMib; /* what stays of idle memory while the process works, at least */
+
+using Blocks = std::vector<void *>;
+using Slabs = std::vector<Blocks>; /* the blocks of each */
+
+class Purge : public HeapTest
+{
+  protected:
+    TestHeap heap;
+
+    void SetUp() override
+    {
+        HeapTest::SetUp();
+        hk_clock_look();
+        real_clock = hk_clock_now();
+        /* As if there had been no earlier tests: superslabs never had memory, heaps have not grown. */
+        HeldLock held(&hk_pool_lock);
+        for (hk_superslab *superslab : all_superslabs())
+            superslab->freed_at_ms = 0;
+        heap->grown_bytes = 0;
+    }
+    /* No stamp outlives a test, since nothing idle does: the clock can go back. */
+    void TearDown() override
+    {
+        HeapTest::TearDown();
+        set_clock(real_clock);
+    }
+    static constexpr uint32_t kLongerThanAnyRest = 100 * HK_CLOCK_SECOND;
+    static void make_payments_rest()
+    {
+        hk_purge_note_paid(size_t{1} << 40);
+        hk_purge_regret(size_t{1} << 40);
+        EXPECT_TRUE(hk_purge_payment_rests());
+    }
+    static void set_clock(uint32_t now) { atomic_store(&hk_clock, now); }
+    static void advance(uint32_t quarters) { set_clock(hk_clock_now() + quarters); }
+    static void advance_a_second() { advance(HK_CLOCK_SECOND + 1); }
+
+    static size_t purge(hk_purge_level level, size_t pad = 0, size_t most = SIZE_MAX)
+    {
+        hk_fault fault{};
+        size_t bytes = hk_purge(level, pad, most, &fault);
+        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+        return bytes;
+    }
+    size_t pay(size_t grown)
+    {
+        size_t before = hk_purge_counts.growth_paid_bytes;
+        HeldLock held(&heap->lock);
+        hk_purge_pay(grown, heap.get());
+        return hk_purge_counts.growth_paid_bytes - before;
+    }
+    static void tend()
+    {
+        hk_fault fault{};
+        hk_heaps_tend(true, &fault);
+        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    }
+    static size_t empty_bytes()
+    {
+        HeldLock held(&hk_pool_lock);
+        return hk_pool_counts.slots_empty * HK_SLOT_SIZE;
+    }
+    static size_t active_bytes()
+    {
+        HeldLock held(&hk_pool_lock);
+        return hk_pool_counts.slots_active * HK_SLOT_SIZE;
+    }
+    static size_t cached_bytes()
+    {
+        HeldLock held(&hk_pool_lock);
+        return hk_superslab_counts.cached * HK_SUPERSLAB_SIZE;
+    }
+    static void give(TestHeap &to, const Slabs &slabs)
+    {
+        for (const Blocks &blocks : slabs)
+            EXPECT_EQ(to.give(blocks).kind, HK_FAULT_NONE);
+    }
+    void give(const Slabs &slabs) { give(heap, slabs); }
+    static Slabs take_slabs(TestHeap &from, size_t n)
+    {
+        Slabs slabs;
+        for (size_t i = 0; i < n; i++)
+            slabs.push_back(from.take_slab(k4096));
+        return slabs;
+    }
+    /* So many superslabs of slots, EMPTY but for one in each, whose blocks are all live and returned. */
+    Slabs make_empty(size_t superslabs)
+    {
+        Slabs pins;
+        for (Blocks &blocks : take_slabs(heap, superslabs * HK_SLOTS_PER_SUPERSLAB)) {
+            const hk_superslab *superslab = hk_slab_of(blocks[0])->superslab;
+            if (pins.empty() || hk_slab_of(pins.back()[0])->superslab != superslab)
+                pins.push_back(blocks);
+            else
+                heap.give(blocks);
+        }
+        tend(); /* the slab that the heap kept goes, too */
+        EXPECT_EQ(empty_bytes(), superslabs * (HK_SUPERSLAB_SIZE - HK_SLOT_SIZE));
+        return pins;
+    }
+    /* So many slabs of which one block in each is live, and returned; the rest is idle. */
+    Slabs make_idle(TestHeap &owner, size_t n)
+    {
+        Slabs live;
+        for (Blocks &blocks : take_slabs(owner, n)) {
+            live.push_back({blocks[0]});
+            owner.give({blocks.begin() + 1, blocks.end()});
+        }
+        return live;
+    }
+    static size_t idle_of_slab() /* in bytes that can go: one page stays */
+    {
+        return HK_SLOT_SIZE - std::max(hk_os_page_size(), size_t{4096});
+    }
+    /* A block of superslabs, or a mapping; freed it is in the cache. What is allocated between the two does not push it
+     * out: a heap that grows pays with what is cached. */
+    class LargeBlock
+    {
+      public:
+        explicit LargeBlock(size_t bytes, hk_large_kind kind = HK_LARGE_ANY)
+            : p_(hk_large_alloc(bytes, HK_MIN_ALIGN, kind, nullptr))
+        {
+            EXPECT_NE(p_, nullptr);
+        }
+        void free()
+        {
+            hk_fault fault{};
+            EXPECT_TRUE(hk_large_free(p_, &fault));
+        }
+
+      private:
+        void *p_;
+    };
+    static void make_cached(size_t superslabs)
+    {
+        LargeBlock(superslabs * HK_SUPERSLAB_SIZE - 4096).free();
+        EXPECT_EQ(cached_bytes(), superslabs * HK_SUPERSLAB_SIZE);
+    }
+    static void age_cached(uint64_t ms)
+    {
+        HeldLock held(&hk_pool_lock);
+        for (hk_superslab *superslab : all_superslabs())
+            if (superslab->state == HK_SUPERSLAB_FREE && superslab->resident)
+                superslab->freed_at_ms -= ms;
+    }
+
+  private:
+    uint32_t real_clock = 0;
+};
+
+/* ---- Age ---- */
+
+TEST_F(Purge, WhatWasUsedWithinASecondStays)
+{
+    Slabs pins = make_empty(1);
+    Slabs live = make_idle(heap, 4); /* in the slots that were EMPTY */
+    size_t empty = empty_bytes();
+    EXPECT_EQ(empty, 27 * HK_SLOT_SIZE);
+    for (unsigned quarters = 0; quarters <= HK_CLOCK_SECOND; quarters++) {
+        EXPECT_EQ(purge(HK_PURGE_QUIET), 0u) << quarters << " quarters";
+        advance(1);
+    }
+    EXPECT_EQ(empty_bytes(), empty);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), empty + 4 * idle_of_slab());
+    EXPECT_EQ(empty_bytes(), 0u);
+    EXPECT_EQ(hk_heaps_idle_bytes(), 0u);
+    check_everything();
+    advance_a_second();
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 0u);
+    EXPECT_EQ(purge(HK_PURGE_ALL), 0u);
+    give(pins);
+    give(live);
+}
+
+TEST_F(Purge, ASlabThatIsUsedAgainIsYoungAgain)
+{
+    Slabs live = make_idle(heap, 3);
+    advance(HK_CLOCK_SECOND);
+    heap.give({heap.take_one(k4096)}); /* the fullest, and of equals any */
+    EXPECT_EQ(free_remotely(live[1][0]).kind, HK_FAULT_NONE);
+    EXPECT_EQ(heap.collect().kind, HK_FAULT_NONE); /* the slab is empty, and released */
+    advance(1);
+    unsigned old = 0;
+    for (size_t i : {0, 2})
+        old += hk_slab_of(live[i][0])->used_at + HK_CLOCK_SECOND < hk_clock_now();
+    EXPECT_EQ(old, 1u);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), idle_of_slab());
+    advance(HK_CLOCK_SECOND);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), idle_of_slab() + HK_SLOT_SIZE);
+    give({live[0], live[2]});
+}
+
+TEST_F(Purge, AllDoesNotWait)
+{
+    Slabs pins = make_empty(2);
+    Slabs live = make_idle(heap, 4);
+    size_t empty = empty_bytes();
+    EXPECT_EQ(purge(HK_PURGE_ALL), empty + 4 * idle_of_slab());
+    check_everything();
+    make_cached(3);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 0u);
+    EXPECT_EQ(purge(HK_PURGE_ALL), 3 * HK_SUPERSLAB_SIZE);
+    LargeBlock(12 * kMib, HK_LARGE_MAPPING).free();
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 12 * kMib);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 0u);
+    EXPECT_EQ(purge(HK_PURGE_ALL), 12 * kMib);
+    EXPECT_EQ(purge(HK_PURGE_ALL), 0u);
+    give(pins);
+    give(live);
+}
+
+TEST_F(Purge, SuperslabsAndMappingsGoAfterASecond)
+{
+    LargeBlock run(6 * kMib - 4096), mapping(12 * kMib, HK_LARGE_MAPPING);
+    run.free();
+    mapping.free();
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 0u);
+    age_cached(1100);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 3 * HK_SUPERSLAB_SIZE);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1020));
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 12 * kMib);
+}
+
+TEST_F(Purge, CountsWhatItDoes)
+{
+    Slabs live = make_idle(heap, 4);
+    struct hk_purge_counts before = hk_purge_counts;
+    advance_a_second();
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 0u);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 4 * idle_of_slab());
+    EXPECT_EQ(hk_purge_counts.purge_passes - before.purge_passes, 2u);
+    EXPECT_EQ(hk_purge_counts.purge_passes_quiet - before.purge_passes_quiet, 1u);
+    EXPECT_EQ(hk_purge_counts.holes_purged - before.holes_purged, 4u);
+    EXPECT_EQ(hk_purge_counts.hole_bytes_purged - before.hole_bytes_purged, 4 * idle_of_slab());
+    void *p = heap.take_one(k4096);
+    EXPECT_EQ(hk_purge_counts.hole_bytes_returned - before.hole_bytes_returned, hk_os_page_size());
+    heap.give({p});
+    give(live);
+}
+
+/* ---- The warm budget ---- */
+
+TEST_F(Purge, AWorkingProcessKeepsEmptySlotsUpToItsBudget)
+{
+    Slabs pins = make_empty(10);
+    advance_a_second();
+    EXPECT_GT(purge(HK_PURGE_DECAY), 0u);
+    EXPECT_GE(empty_bytes(), kWarm);
+    EXPECT_LT(empty_bytes(), kWarm + HK_SUPERSLAB_SIZE);
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 0u);
+    EXPECT_GT(purge(HK_PURGE_QUIET), 0u);
+    EXPECT_EQ(empty_bytes(), 0u) << "a quiet one keeps nothing";
+    give(pins);
+}
+
+TEST_F(Purge, TheBudgetGrowsWithWhatIsInUse)
+{
+    LargeBlock large(320 * kMib);
+    Slabs pins = make_empty(10);
+    ASSERT_LT(empty_bytes(), 20 * kMib);
+    advance_a_second();
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 0u);
+    large.free();
+    EXPECT_GT(purge(HK_PURGE_DECAY), 0u);
+    give(pins);
+}
+
+TEST_F(Purge, AWorkingProcessKeepsCachedSuperslabsUpToItsBudget)
+{
+    make_cached(10);
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 0u) << "all are young";
+    age_cached(1100);
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 20 * kMib - kWarm);
+    EXPECT_EQ(cached_bytes(), kWarm);
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 0u);
+    EXPECT_EQ(purge(HK_PURGE_QUIET), kWarm);
+}
+
+TEST_F(Purge, WithinTheBudgetSuperslabsStayForTheirTime)
+{
+    WithOption ttl("superslab_ttl_sec", "5");
+    make_cached(2);
+    age_cached(4500);
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 0u);
+    age_cached(1000);
+    EXPECT_EQ(purge(HK_PURGE_DECAY), 2 * HK_SUPERSLAB_SIZE);
+}
+
+TEST_F(Purge, SuperslabsAndSlotsShareTheBudget)
+{
+    LargeBlock large(6 * kMib - 4096);
+    Slabs pins = make_empty(6);
+    large.free();
+    age_cached(1100);
+    advance_a_second();
+    EXPECT_GT(purge(HK_PURGE_DECAY), 0u);
+    EXPECT_EQ(cached_bytes(), 6 * kMib);
+    EXPECT_GE(empty_bytes(), 2 * kMib - HK_SLOT_SIZE);
+    EXPECT_LT(empty_bytes(), 4 * kMib);
+    give(pins);
+}
+
+TEST_F(Purge, AWorkingProcessKeepsHolesWithinItsBudget)
+{
+    for (size_t slabs : {100u, 200u}) { /* 6 MiB, 12 MiB */
+        Slabs live = make_idle(heap, slabs);
+        advance_a_second();
+        size_t idle = slabs * idle_of_slab(), bytes = purge(HK_PURGE_DECAY);
+        if (idle <= kWarm)
+            EXPECT_EQ(bytes, 0u);
+        else
+            EXPECT_GE(bytes, idle - kWarm);
+        EXPECT_EQ(purge(HK_PURGE_QUIET), idle - bytes);
+        EXPECT_EQ(hk_heaps_idle_bytes(), 0u);
+        give(live);
+        trim_all();
+    }
+}
+
+/* ---- How much ---- */
+
+TEST_F(Purge, PadStaysOfSlotsAndSuperslabs)
+{
+    LargeBlock large(10 * kMib - 4096);
+    Slabs pins = make_empty(6);
+    EXPECT_GT(purge(HK_PURGE_ALL, 6 * kMib), 0u);
+    EXPECT_GE(empty_bytes(), 6 * kMib);
+    EXPECT_LT(empty_bytes(), 6 * kMib + HK_SUPERSLAB_SIZE);
+    EXPECT_EQ(purge(HK_PURGE_ALL, 6 * kMib), 0u);
+    large.free();
+    EXPECT_GT(purge(HK_PURGE_ALL, 6 * kMib), 0u);
+    EXPECT_GE(empty_bytes() + cached_bytes(), 6 * kMib);
+    EXPECT_LE(empty_bytes() + cached_bytes(), 6 * kMib + HK_SUPERSLAB_SIZE);
+    EXPECT_GT(purge(HK_PURGE_ALL), 0u);
+    EXPECT_EQ(empty_bytes() + cached_bytes(), 0u);
+    give(pins);
+}
+
+TEST_F(Purge, PadIsOneForAllKinds)
+{
+    LargeBlock run(10 * kMib - 4096), mapping(6 * kMib, HK_LARGE_MAPPING);
+    run.free();
+    mapping.free();
+    purge(HK_PURGE_ALL, 8 * kMib);
+    size_t left = cached_bytes() + hk_large_read_counts().cached_bytes;
+    EXPECT_GE(left, 8 * kMib);
+    EXPECT_LE(left, 8 * kMib + HK_SUPERSLAB_SIZE) << "and not as much of each";
+}
+
+TEST_F(Purge, PadStaysOfHoles)
+{
+    Slabs live = make_idle(heap, 300);
+    size_t idle = hk_heaps_idle_bytes();
+    EXPECT_EQ(purge(HK_PURGE_ALL, idle), 0u);
+    EXPECT_GT(purge(HK_PURGE_ALL, 8 * kMib), 0u);
+    EXPECT_GE(hk_heaps_idle_bytes(), 8 * kMib - HK_SUPERSLAB_SIZE) << "superslab by superslab";
+    EXPECT_LE(hk_heaps_idle_bytes(), 8 * kMib + HK_SLOT_SIZE);
+    EXPECT_GT(purge(HK_PURGE_ALL), 0u);
+    EXPECT_EQ(hk_heaps_idle_bytes(), 0u);
+    give(live);
+}
+
+TEST_F(Purge, MostBoundsOneCallAndNotWhatManyDo)
+{
+    LargeBlock large(8 * kMib - 4096);
+    Slabs pins = make_empty(5), live = make_idle(heap, 50);
+    large.free();
+    size_t idle = empty_bytes() + cached_bytes() + 50 * idle_of_slab(), gone = 0;
+    unsigned calls = 0;
+    for (size_t bytes; (bytes = purge(HK_PURGE_ALL, 0, 3 * kMib)) != 0; gone += bytes, calls++) {
+        ASSERT_LE(bytes, 3 * kMib + HK_SUPERSLAB_SIZE);
+        ASSERT_LT(calls, 100u);
+    }
+    EXPECT_EQ(gone, idle);
+    EXPECT_GE(calls, idle / (5 * kMib));
+    EXPECT_EQ(hk_heaps_idle_bytes(), 0u);
+    give(pins);
+    give(live);
+}
+
+/* What is left is what live blocks need: a page, and no page that no live block touches. */
+TEST_F(Purge, AfterAllOnlyPagesOfLiveBlocksHaveMemory)
+{
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* a huge page brings neighbours that were never asked for */
+    constexpr unsigned kClasses[] = {0, 2, k64, 12, 20, k1024, 38, k4096, 48, kRun, 60, 81};
+    uint64_t random = 7;
+    auto below = [&random](uint64_t n) {
+        random = random * 6364136223846793005 + 1442695040888963407;
+        return (random >> 33) % n;
+    };
+    std::vector<std::pair<char *, size_t>> live;
+    for (unsigned size_class : kClasses) {
+        const hk_class &c = hk_classes[size_class];
+        Blocks blocks = heap.take(size_class, 3 * c.nblocks);
+        for (void *p : blocks)
+            memset(p, 0x5a, c.size);
+        unsigned run = 0; /* of blocks that go */
+        for (void *p : blocks) {
+            run = run != 0 ? run - 1 : static_cast<unsigned>(below(20000 / c.size + 3));
+            if (run != 0)
+                EXPECT_EQ(heap.give({p}).kind, HK_FAULT_NONE);
+            else
+                live.emplace_back(static_cast<char *>(p), c.size);
+        }
+    }
+    EXPECT_GT(purge(HK_PURGE_ALL), 0u);
+    std::set<char *> needed;
+    const size_t page = hk_os_page_size();
+    for (auto [p, size] : live)
+        for (uintptr_t at = hk_align_down(reinterpret_cast<uintptr_t>(p), page);
+             at < reinterpret_cast<uintptr_t>(p) + size; at += page)
+            needed.insert(reinterpret_cast<char *>(at));
+    size_t resident = 0;
+    for (hk_superslab *superslab : all_superslabs()) {
+        std::vector<unsigned char> in_core(HK_SUPERSLAB_SIZE / page);
+        if (!superslab->committed)
+            continue;
+        ASSERT_EQ(mincore(superslab->base, HK_SUPERSLAB_SIZE, in_core.data()), 0);
+        for (size_t i = 0; i < in_core.size(); i++)
+            if ((in_core[i] & 1) != 0) {
+                resident++;
+                EXPECT_EQ(needed.count(superslab->base + i * page), 1u) << "page " << i << " of " << superslab->base;
+            }
+    }
+    EXPECT_EQ(resident, needed.size());
+    check_everything();
+    for (auto [p, size] : live) {
+        EXPECT_TRUE(std::all_of(p, p + size, [](char byte) { return byte == 0x5a; }));
+        EXPECT_EQ(heap.give({p}).kind, HK_FAULT_NONE);
+    }
+    prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
+}
+
+/* ---- Growth ---- */
+
+TEST_F(Purge, GrowthIsPaidWithEmptySlots)
+{
+    Slabs pins = make_empty(4);
+    EXPECT_EQ(pay(0), 0u);
+    size_t paid = pay(kMib);
+    EXPECT_GE(paid, kMib);
+    EXPECT_LE(paid, HK_SUPERSLAB_SIZE) << "about as much, and not all";
+    EXPECT_EQ(empty_bytes(), 4 * (HK_SUPERSLAB_SIZE - HK_SLOT_SIZE) - paid);
+    check_everything();
+    give(pins);
+}
+
+TEST_F(Purge, GrowthIsPaidWithHoles)
+{
+    Slabs live = make_idle(heap, 100);
+    size_t paid = pay(kMib);
+    EXPECT_GE(paid, kMib);
+    EXPECT_LE(paid, kMib + HK_SUPERSLAB_SIZE);
+    check_everything();
+    EXPECT_GE(pay(kMib), kMib) << "the walk goes on where it stood";
+    for (int i = 0; i < 20; i++)
+        pay(kMib);
+    EXPECT_LE(hk_heaps_idle_bytes(), active_bytes() / 20 + HK_SLOT_SIZE);
+    check_everything();
+    give(live);
+}
+
+TEST_F(Purge, ATwentiethOfWhatIsInUseMayLieIdle)
+{
+    Slabs used = take_slabs(heap, 3 * HK_SLOTS_PER_SUPERSLAB - 3), few = take_slabs(heap, 3);
+    give(few); /* EMPTY: 3 slots of 96 */
+    tend();
+    EXPECT_EQ(empty_bytes(), 3 * HK_SLOT_SIZE);
+    EXPECT_EQ(pay(4 * kMib), 0u);
+    /* Four pages of one slab of 16, in a sixth of all: 4 %. */
+    for (size_t i = 0; i < 16; i++)
+        heap.give({used[i].begin(), used[i].begin() + 4});
+    EXPECT_EQ(pay(4 * kMib), 0u);
+    EXPECT_EQ(hk_heaps_idle_bytes(), 16u * 4 * 4096);
+    EXPECT_EQ(empty_bytes(), 3 * HK_SLOT_SIZE);
+    /* And some more. */
+    for (size_t i = 16; i < 32; i++)
+        heap.give({used[i].begin(), used[i].begin() + 4});
+    EXPECT_EQ(pay(4 * kMib), 32u * 4 * 4096);
+    EXPECT_EQ(hk_heaps_idle_bytes(), 0u);
+    for (size_t i = 0; i < used.size(); i++)
+        heap.give({used[i].begin() + (i < 32 ? 4 : 0), used[i].end()});
+}
+
+TEST_F(Purge, AHeapThatGrowsPaysBeforeItsPeakRises)
+{
+    constexpr size_t kSlabs = 10 * HK_SLOTS_PER_SUPERSLAB;
+    Slabs live = make_idle(heap, kSlabs);
+    for (const Blocks &blocks : live)
+        memset(blocks[0], 0x11, 4096);
+    size_t idle = hk_heaps_idle_bytes(), paid = hk_purge_counts.growth_paid_bytes;
+    /* Half as much of another class. */
+    Blocks others;
+    for (size_t i = 0; i < kSlabs / 2; i++)
+        for (void *p : heap.take_slab(k1024))
+            others.push_back(p);
+    size_t grown = kSlabs / 2 * HK_SLOT_SIZE;
+    paid = hk_purge_counts.growth_paid_bytes - paid;
+    EXPECT_GE(paid, grown - 2 * HK_SUPERSLAB_SIZE);
+    EXPECT_LE(paid, 2 * grown + HK_SUPERSLAB_SIZE) << "superslab by superslab";
+    EXPECT_LE(hk_heaps_idle_bytes(), idle - paid + hk_os_page_size());
+    for (const Blocks &blocks : live) {
+        const char *bytes = static_cast<const char *>(blocks[0]);
+        EXPECT_TRUE(std::all_of(bytes, bytes + 4096, [](char byte) { return byte == 0x11; }));
+    }
+    check_everything();
+    heap.give(others);
+    give(live);
+}
+
+TEST_F(Purge, WhoReusesItsMemoryPaysNothing)
+{
+    size_t paid = hk_purge_counts.growth_paid_bytes;
+    Slabs slabs = take_slabs(heap, 200);
+    for (int round = 0; round < 5; round++) {
+        give(slabs);
+        slabs = take_slabs(heap, 200);
+    }
+    EXPECT_EQ(hk_purge_counts.growth_paid_bytes, paid);
+    give(slabs);
+}
+
+/* What is paid is not worth it if it is needed again at once. */
+TEST_F(Purge, PaymentsThatAreRegrettedRest)
+{
+    hk_purge_note_paid(8 * kMib);
+    hk_purge_regret(3 * kMib);
+    EXPECT_FALSE(hk_purge_payment_rests()) << "most of it was not regretted";
+    hk_purge_regret(2 * kMib);
+    EXPECT_TRUE(hk_purge_payment_rests());
+    Slabs pins = make_empty(4), live = make_idle(heap, 30);
+    EXPECT_EQ(pay(100 * kMib), 0u);
+    advance(kLongerThanAnyRest);
+    EXPECT_GT(pay(100 * kMib), 0u) << "but not for ever";
+    give(pins);
+    give(live);
+}
+
+TEST_F(Purge, RestsBecomeLongerUpToABound)
+{
+    uint32_t before = 0;
+    for (int round = 0; round < 12; round++) {
+        make_payments_rest();
+        uint32_t rest = 0;
+        for (; hk_purge_payment_rests(); rest++)
+            advance(1);
+        EXPECT_GE(rest, before);
+        EXPECT_GT(rest, 0u);
+        before = rest;
+    }
+    EXPECT_LT(before, kLongerThanAnyRest);
+}
+
+TEST_F(Purge, MemoryThatIsNeededAgainIsRegretted)
+{
+    Slabs pins = make_empty(1);
+    Slabs live = make_idle(heap, 2);
+    purge(HK_PURGE_ALL);
+    size_t regretted = hk_purge_counts.regretted_bytes;
+    auto since = [&regretted] {
+        size_t bytes = hk_purge_counts.regretted_bytes - regretted;
+        regretted += bytes;
+        return bytes;
+    };
+    void *p = heap.take_one(k4096);
+    EXPECT_EQ(since(), hk_os_page_size()) << "a page of a hole";
+    EXPECT_EQ(heap.give({p}).kind, HK_FAULT_NONE);
+    Blocks others = heap.take_slab(k1024);
+    EXPECT_EQ(since(), HK_SLOT_SIZE) << "a slot that was EMPTY";
+    heap.give(others);
+    LargeBlock(3 * kMib).free();
+    EXPECT_EQ(since(), 0u) << "it never had memory";
+    purge(HK_PURGE_ALL);
+    LargeBlock(3 * kMib).free();
+    EXPECT_EQ(since(), 2 * HK_SUPERSLAB_SIZE);
+    give(pins);
+    give(live);
+}
+
+TEST_F(Purge, WhoPaysWaitsForNoHeap)
+{
+    TestHeap other;
+    other->grown_bytes = 0;
+    Slabs theirs = make_idle(other, 20), mine = make_idle(heap, 20); /* too few to be made to pay */
+    hk_lock_seize(&other->lock); /* as another thread would */
+    size_t paid = pay(100 * kMib);
+    hk_lock_yield(&other->lock);
+    EXPECT_EQ(paid, 20 * idle_of_slab()) << "its own go";
+    EXPECT_EQ(other->idle_bytes, 20 * idle_of_slab());
+    EXPECT_EQ(pay(100 * kMib), 20 * idle_of_slab()) << "and another's, if it is not at work";
+    check_everything();
+    give(other, theirs);
+    give(mine);
+}
+
+TEST_F(Purge, ALargeBlockPaysToo)
+{
+    Slabs live = make_idle(heap, 100);
+    size_t idle = hk_heaps_idle_bytes();
+    LargeBlock(3 * kMib).free();
+    EXPECT_LE(hk_heaps_idle_bytes(), idle - 3 * kMib);
+    idle = hk_heaps_idle_bytes();
+    LargeBlock(3 * kMib).free();
+    EXPECT_EQ(hk_heaps_idle_bytes(), idle) << "from the cache: it has memory";
+    give(live);
+}
+
+/* ---- Heaps that sleep ---- */
+
+TEST_F(Purge, AParkedHeapIsDissolvedAfterASecond)
+{
+    TestHeap other;
+    Blocks blocks = other.take(k64, 100);
+    for (size_t i = 50; i < 60; i++)
+        other.free(k64, blocks[i]);
+    ASSERT_GT(other.in_magazine(k64), 0u);
+    struct hk_heap *parked = other.park();
+    for (unsigned quarters = 0; quarters <= HK_CLOCK_SECOND; quarters++) {
+        purge(HK_PURGE_DECAY);
+        EXPECT_EQ(parked->classes[k64].nslabs, 1u) << quarters << " quarters";
+        EXPECT_NE(*parked->parked_top[k64], nullptr);
+        advance(1);
+    }
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(parked->classes[k64].nslabs, 0u);
+    EXPECT_EQ(*parked->parked_top[k64], nullptr);
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(blocks[0])), &hk_orphans);
+    EXPECT_EQ(hk_slab_of(blocks[0])->nfree, 1024 - 100 + 10) << "what its magazine held is free";
+    check_everything();
+    heap.give({blocks.begin(), blocks.begin() + 50});
+    heap.give({blocks.begin() + 60, blocks.end()});
+}
+
+TEST_F(Purge, AHeapThatHasAThreadAgainIsNotDissolved)
+{
+    TestHeap other;
+    Blocks blocks = other.take(k64, 100);
+    other.park();
+    advance(3);
+    other.start();
+    advance_a_second();
+    purge(HK_PURGE_QUIET);
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(blocks[0])), other.get());
+    other.give(blocks);
+}
+
+/* Its slabs are all it takes along: an orphan's memory ages like any other. */
+TEST_F(Purge, WhatAParkedHeapLeavesIdleGoes)
+{
+    TestHeap other;
+    Slabs live = make_idle(other, 20);
+    other.park();
+    advance_a_second();
+    purge(HK_PURGE_QUIET);
+    advance_a_second();
+    purge(HK_PURGE_QUIET);
+    EXPECT_EQ(hk_heaps_idle_bytes(), 0u);
+    for (const Blocks &blocks : live)
+        EXPECT_EQ(hk_slab_of(blocks[0])->nabsent, kBlocksPerSlot - hk_os_page_size() / 4096);
+    give(live);
+}
+
+TEST_F(Purge, TheOutboxOfAHeapThatStandsStillIsDrained)
+{
+    TestHeap freer;
+    Blocks blocks = heap.take(k64, 10);
+    hk_slab *slab = hk_slab_of(blocks[0]);
+    freer->tick++;
+    freer.add_to_outbox(blocks[3]);
+    for (int pass = 0; pass < 3; pass++) {
+        purge(HK_PURGE_DECAY);
+        EXPECT_EQ(slab->nfree, 1024 - 10) << "it has been at work since the last pass";
+        EXPECT_FALSE(is_free(blocks[3]));
+        freer->tick++;
+    }
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(slab->nfree, 1024 - 10);
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(slab->nfree, 1024 - 9) << "and it is collected, too: the owner stands still";
+    blocks.erase(blocks.begin() + 3);
+    heap.give(blocks);
+}
+
+TEST_F(Purge, AnOwnerAtWorkCollectsItself)
+{
+    TestHeap freer;
+    Blocks blocks = heap.take(k64, 10);
+    hk_slab *slab = hk_slab_of(blocks[0]);
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(free_remotely(blocks[3]).kind, HK_FAULT_NONE);
+    heap->tick++;
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(slab->nfree, 1024 - 10);
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(slab->nfree, 1024 - 9);
+    blocks.erase(blocks.begin() + 3);
+    heap.give(blocks);
+}
+
+TEST_F(Purge, AHeapThatStandsStillKeepsNeitherWarmSlotsNorEmptySlabs)
+{
+    void *p = heap.take_one(k64);
+    heap.give({p});
+    {
+        HeldLock held(&heap->lock);
+        ASSERT_EQ(hk_pool_acquire_slots(k1024, &heap->warm[0], 1), 1u);
+        heap->nwarm = 1;
+    }
+    heap->tick++;
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(heap->nwarm, 1);
+    EXPECT_EQ(heap->classes[k64].nslabs, 1u);
+    purge(HK_PURGE_DECAY);
+    EXPECT_EQ(heap->nwarm, 0);
+    EXPECT_EQ(heap->classes[k64].nslabs, 0u);
+    EXPECT_EQ(active_bytes(), 0u);
+}
+
+/* ---- On slow paths ---- */
+
+TEST_F(Purge, ATickDoesABoundedPartIfTimeHasPassed)
+{
+    hk_fault fault{};
+    auto passes = [] { return hk_purge_counts.purge_passes; };
+    /* As if the last look had been so long ago. */
+    auto look_back = [](uint32_t quarters) {
+        hk_clock_look();
+        set_clock(hk_clock_now() - quarters);
+    };
+    size_t before = passes();
+    look_back(2);
+    hk_purge_tick(false, &fault);
+    EXPECT_EQ(passes(), before) << "somebody else does it";
+    look_back(2);
+    hk_purge_tick(true, &fault);
+    EXPECT_EQ(passes(), before + 1);
+    bool stood_still = false;
+    for (int i = 0; i < 100 && !stood_still; i++) {
+        uint32_t now = hk_clock_now();
+        before = passes();
+        hk_purge_tick(true, &fault);
+        stood_still = hk_clock_now() == now;
+        EXPECT_EQ(passes(), before + !stood_still);
+    }
+    EXPECT_TRUE(stood_still);
+
+    /* Nobody has looked for more than a second: the process was quiet. */
+    while (hk_clock_now() < HK_CLOCK_SECOND + 2) { /* until there can be anything of that age */
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        hk_clock_look();
+    }
+    Slabs pins = make_empty(10);
+    for (hk_superslab *superslab : all_superslabs())
+        for (unsigned slot = 0; superslab->table != nullptr && slot < HK_SLOTS_PER_SUPERSLAB; slot++)
+            if (((superslab->empty >> slot) & 1) != 0)
+                superslab->table->slabs[slot].used_at = 0;
+    size_t empty = empty_bytes(), quiet = hk_purge_counts.purge_passes_quiet;
+    look_back(HK_CLOCK_SECOND + 2);
+    hk_purge_tick(true, &fault);
+    EXPECT_EQ(hk_purge_counts.purge_passes_quiet, quiet + 1);
+    EXPECT_LE(empty_bytes(), empty - 8 * kMib);
+    EXPECT_GE(empty_bytes(), empty - 8 * kMib - HK_SUPERSLAB_SIZE);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    give(pins);
+}
+
+/* ---- At random ---- */
+
+void fill(void *p, size_t size) { memset(p, static_cast<int>(reinterpret_cast<uintptr_t>(p) / 16 % 251 + 1), size); }
+
+bool holds(const void *p, size_t size)
+{
+    const char *bytes = static_cast<const char *>(p);
+    return bytes[0] == static_cast<char>(reinterpret_cast<uintptr_t>(p) / 16 % 251 + 1) &&
+           memcmp(bytes, bytes + 1, size - 1) == 0;
+}
+
+TEST_F(Purge, StaysInOrderWhateverHappens)
+{
+    constexpr unsigned kClasses[] = {0, 2, k64, 15, k1024, k4096, 50, kRun, 60, 81};
+    for (uint64_t seed = 1; seed <= 3; seed++) {
+        SCOPED_TRACE(testing::Message() << "seed " << seed);
+        uint64_t random = seed;
+        auto below = [&random](uint64_t n) {
+            random = random * 6364136223846793005 + 1442695040888963407;
+            return (random >> 33) % n;
+        };
+        TestHeap heaps[3];
+        std::vector<std::pair<void *, unsigned>> live;
+        /* Neighbours, mostly: what is freed at random leaves no holes. */
+        auto free_some = [&](size_t from, size_t n) {
+            for (size_t i = from; i < from + n && i < live.size(); i++) {
+                auto [p, size_class] = live[i];
+                ASSERT_TRUE(holds(p, hk_classes[size_class].size));
+                TestHeap &by = heaps[below(3)];
+                hk_fault fault = hk_slab_owner(hk_slab_of(p)) == by.get() ? by.give({p})
+                                 : below(4) == 0                          ? free_remotely(p)
+                                                                          : by.add_to_outbox(p);
+                ASSERT_EQ(fault.kind, HK_FAULT_NONE);
+            }
+            live.erase(live.begin() + static_cast<ptrdiff_t>(from),
+                       live.begin() + static_cast<ptrdiff_t>(std::min(from + n, live.size())));
+        };
+        for (int step = 0; step < 3000 / HK_TEST_SLOWDOWN; step++) {
+            TestHeap &h = heaps[below(3)];
+            unsigned what = static_cast<unsigned>(below(100));
+            if (what < 35 && live.size() < 20000) {
+                unsigned size_class = kClasses[below(std::size(kClasses))];
+                size_t want = 1 + below(1 + 30000 / hk_classes[size_class].size);
+                for (void *p : h.take(size_class, static_cast<unsigned>(want))) {
+                    fill(p, hk_classes[size_class].size);
+                    live.emplace_back(p, size_class);
+                }
+            } else if (what < 70 && !live.empty()) {
+                free_some(below(live.size()), 1 + below(200));
+            } else if (what < 80) {
+                EXPECT_EQ(h.collect().kind, HK_FAULT_NONE);
+            } else if (what < 84) {
+                purge(static_cast<hk_purge_level>(below(3)), below(4) == 0 ? below(kMib) : 0,
+                      below(2) == 0 ? SIZE_MAX : below(8 * kMib));
+            } else if (what < 88) {
+                HeldLock held(&h->lock);
+                hk_purge_pay(below(4 * kMib), h.get());
+            } else if (what < 95) {
+                advance(static_cast<uint32_t>(below(4)));
+            } else if (what == 95) {
+                h.park();
+                h.start();
+            } else if (what == 96) {
+                EXPECT_EQ(h.drain_outbox().kind, HK_FAULT_NONE);
+            } else if (what == 97) {
+                make_cached(1 + below(3));
+                purge(HK_PURGE_ALL);
+            }
+            if (step % 50 == 0)
+                check_everything();
+            if (HasFailure())
+                return;
+        }
+        free_some(0, live.size());
+    }
+}
+
+/* Threads allocate, check, and free each other's blocks, while one purges all the time and another as it grows. */
+TEST_F(Purge, ThreadsKeepTheirBlocksWhilePagesGo)
+{
+    constexpr size_t kThreads = 3, kMailboxes = 512;
+    constexpr int kSteps = 60000 / HK_TEST_SLOWDOWN;
+    constexpr unsigned kClasses[] = {k64, 15, k1024, k4096, kRun};
+    static std::atomic<void *> mailboxes[kMailboxes];
+    std::atomic<bool> stop{false};
+    auto free_it = [](TestHeap &by, void *p) {
+        size_t size = hk_slab_class(hk_slab_of(p))->size;
+        EXPECT_TRUE(holds(p, size));
+        hk_fault fault = hk_slab_owner(hk_slab_of(p)) == by.get() ? by.give({p}) : by.add_to_outbox(p);
+        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    };
+    std::thread purger([&] {
+        for (unsigned i = 0; !stop; i++) {
+            purge(static_cast<hk_purge_level>(i % 3));
+            advance(1);
+            std::this_thread::yield();
+        }
+    });
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < kThreads; t++)
+        threads.emplace_back([&, t] {
+            TestHeap mine;
+            uint64_t random = t + 1;
+            for (int i = 0; i < kSteps; i++) {
+                random = random * 6364136223846793005 + 1442695040888963407;
+                /* Bursts of one class, freed in bursts: so there are holes. */
+                unsigned size_class = kClasses[static_cast<size_t>(i / 64) % std::size(kClasses)];
+                void *p = mine.take_one(size_class);
+                ASSERT_NE(p, nullptr);
+                fill(p, hk_classes[size_class].size);
+                p = mailboxes[(random >> 33) % kMailboxes].exchange(p);
+                if (p != nullptr)
+                    free_it(mine, p);
+                if (i % 64 == 0) {
+                    EXPECT_EQ(mine.collect().kind, HK_FAULT_NONE);
+                    atomic_store(&mine->tick, mine->tick + 1);
+                }
+                if (i % 128 == 0) {
+                    size_t from = (random >> 40) % kMailboxes;
+                    for (size_t k = from; k < std::min(from + 64, kMailboxes); k++)
+                        if (void *q = mailboxes[k].exchange(nullptr))
+                            free_it(mine, q);
+                    HeldLock held(&mine->lock);
+                    hk_purge_pay(kMib, mine.get());
+                }
+                if (i % 5000 == 4999) {
+                    mine.park();
+                    mine.start();
+                }
+            }
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    stop = true;
+    purger.join();
+    for (auto &mailbox : mailboxes)
+        if (void *p = mailbox.exchange(nullptr))
+            free_it(heap, p);
+    EXPECT_EQ(heap.drain_outbox().kind, HK_FAULT_NONE);
+}
+
+} // namespace
