@@ -2,10 +2,11 @@
 PREFIX  ?= /usr/local
 PRESETS ?= release tsan asan aarch64
 REV     ?= HEAD
+MINUTES ?= 60
 FILES   ?= $(wildcard build/bench.json build/bench-full.json)
 
 .DEFAULT_GOAL := help
-.PHONY: help lib run test bench bench-full bench-check bench-report peers install format tidy clean
+.PHONY: help lib run test bench bench-full bench-check bench-report peers soak install format tidy clean
 
 help:
 	@echo 'make lib               build build/release/libhakmem.so and libhakmem.a'
@@ -13,10 +14,11 @@ help:
 	@echo 'make test              build and run the tests [PRESETS="$(PRESETS)"] [FILTER=regex]'
 	@echo 'make bench             a short side-by-side benchmark of allocators'
 	@echo 'make bench-full        all rows, all allocators: hours'
-	@echo 'make bench-check [REV=$(REV)]  compare this build with that of another revision'
+	@echo 'make bench-check       compare this build with that of another revision [REV=$(REV)]'
 	@echo 'make bench-report      build/bench.html from what these found [FILES="..."]'
 	@echo 'make peers             build more allocators to compare with, into build/peers'
-	@echo 'make install [PREFIX=$(PREFIX)] [DESTDIR=]'
+	@echo "make soak              a server's days and nights: does its memory stay flat? [MINUTES=$(MINUTES)]"
+	@echo 'make install           the library, header and manual pages [PREFIX=$(PREFIX)] [DESTDIR=]'
 	@echo 'make format, make tidy, make clean'
 
 lib:
@@ -55,11 +57,19 @@ bench-report:
 peers:
 	@tools/peers
 
+soak: export MINUTES := $(MINUTES)
+soak: lib
+	@tools/setup bench
+	@bench/soak --minutes "$$MINUTES"
+
+install: export PREFIX := $(PREFIX)
+install: export DESTDIR := $(DESTDIR)
 install: lib
-	@cmake --install build/release --prefix '$(PREFIX)'
-	@case '$(DESTDIR)$(PREFIX)' in \
+	@case "$$PREFIX" in /*) ;; *) echo "hakmem: PREFIX must begin with /, unlike '$$PREFIX'" >&2; exit 2 ;; esac
+	@cmake --install build/release --prefix "$$PREFIX"
+	@case "$$DESTDIR$$PREFIX" in \
 	/usr|/usr/local) if [ "$$(id -u)" = 0 ]; then /sbin/ldconfig; fi ;; \
-	*) echo 'The loader finds libhakmem.so there by LD_LIBRARY_PATH or by -Wl,-rpath.' ;; esac
+	"$$PREFIX") echo 'The loader finds libhakmem.so there by LD_LIBRARY_PATH or by -Wl,-rpath.' ;; esac
 
 format:
 	@tools/setup format

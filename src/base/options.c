@@ -196,23 +196,43 @@ static void hk_profile_apply(uint64_t profile)
             hk_option_store(hk_profile_settings[i].option, hk_profile_settings[i].value);
 }
 
+/* A line of the help fits into a terminal of 80 columns. */
+#define HK_HELP_WIDTH 79u
+#define HK_HELP_INDENT 6u
+
+static void hk_text_paragraph(struct hk_text *text, const char *words)
+{
+    for (size_t left = strlen(words), n; left > 0; words += n, left -= n) {
+        n = left;
+        if (n > HK_HELP_WIDTH - HK_HELP_INDENT) /* as many words as fit: none is as long as a line */
+            for (n = HK_HELP_WIDTH - HK_HELP_INDENT; words[n] != ' '; n--)
+                ;
+        hk_text_pad(text, HK_HELP_INDENT);
+        hk_text_span(text, words, n);
+        hk_text_char(text, '\n');
+        n += n < left;
+    }
+}
+
 static void hk_options_print(void)
 {
     HK_TEXT(text, 8192);
-    hk_text_str(&text, "hakmem options: environment variable, default, what it does\n");
+    hk_text_str(&text, "hakmem options: environment variable and default, what it does (what it may be)\n");
     for (unsigned i = 0; i < HK_NOPTIONS; i++) {
         const struct hk_option_info *info = &hk_option_infos[i];
         hk_text_str(&text, "  ");
         hk_text_str(&text, hk_prefix);
         for (const char *c = info->name; *c != '\0'; c++)
             hk_text_char(&text, *c >= 'a' && *c <= 'z' ? (char)(*c - 'a' + 'A') : *c);
-        hk_text_pad(&text, 34);
+        hk_text_char(&text, '=');
         hk_text_value(&text, info, info->default_value);
-        hk_text_pad(&text, 44);
-        hk_text_str(&text, info->doc);
-        hk_text_str(&text, " (");
-        hk_text_expected(&text, info);
-        hk_text_str(&text, ")\n");
+        hk_text_char(&text, '\n');
+        HK_TEXT(words, 512);
+        hk_text_str(&words, info->doc);
+        hk_text_str(&words, " (");
+        hk_text_expected(&words, info);
+        hk_text_str(&words, ")");
+        hk_text_paragraph(&text, words_buf);
     }
     hk_text_to_stderr(&text);
 }

@@ -675,28 +675,34 @@ static bool as_expected(const struct fault *fault, const struct mode *mode)
            count_lines_matching(child.err, expected) == times;
 }
 
-static void try_fault(const char *program, const struct fault *fault, const struct mode *mode)
+/* Makes a fault in a child; `option` is an argument besides its name. */
+static void run_fault(const char *name, const char *option, const char *const *environment)
 {
-    const char *const arguments[] = {fault->name, NULL};
-    child_run(&child, program, arguments, mode->environment);
+    const char *const arguments[] = {name, option, NULL};
+    child_run(&child, "/proc/self/exe", arguments, environment);
+}
+
+static void try_fault(const struct fault *fault, const struct mode *mode)
+{
+    run_fault(fault->name, NULL, mode->environment);
     bool right = as_expected(fault, mode);
     CHECK_MSG(right, "%s (%s): expected %s", fault->name, mode->name, fault->message);
     if (!right)
         child_show(&child, fault->name);
 }
 
-static void handler_of_sigabrt_can_allocate(const char *program)
+static const char *const no_variables[] = {NULL};
+
+static void handler_of_sigabrt_can_allocate(void)
 {
-    const char *const arguments[] = {"double-free-abort-handler", NULL}, *const environment[] = {NULL};
-    child_run(&child, program, arguments, environment);
+    run_fault("double-free-abort-handler", NULL, no_variables);
     CHECK(child_was_killed(&child, SIGABRT));
     CHECK(count_lines_equal(child.out, "the handler ran") == 1);
 }
 
-static void closed_stderr_does_no_harm(const char *program)
+static void closed_stderr_does_no_harm(void)
 {
-    const char *const arguments[] = {"static", "close-stderr", NULL}, *const environment[] = {NULL};
-    child_run(&child, program, arguments, environment);
+    run_fault("static", "close-stderr", no_variables);
     CHECK(child_was_killed(&child, SIGABRT));
     CHECK(child.err[0] == 0);
 }
@@ -711,8 +717,8 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < FAULTS; i++)
         for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++)
-            try_fault("/proc/self/exe", &faults[i], &modes[m]);
-    handler_of_sigabrt_can_allocate("/proc/self/exe");
-    closed_stderr_does_no_harm("/proc/self/exe");
+            try_fault(&faults[i], &modes[m]);
+    handler_of_sigabrt_can_allocate();
+    closed_stderr_does_no_harm();
     return check_result();
 }

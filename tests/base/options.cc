@@ -266,12 +266,15 @@ TEST_F(Options, HelpListsEveryOption)
         std::string name = "  HAKMEM_";
         for (const char *c = option.name; *c != '\0'; c++)
             name += static_cast<char>(toupper(*c));
-        size_t at = help.find(name + " ");
+        size_t at = help.find("\n" + name + "=");
         ASSERT_NE(at, std::string::npos) << name;
-        std::string line = help.substr(at, help.find('\n', at) - at);
-        EXPECT_EQ(line.back(), ')') << "nothing of it is cut off: " << line;
+        size_t end = help.find("\n  HAKMEM_", at + 1);
+        std::string entry = help.substr(at, end == std::string::npos ? end : end + 1 - at);
+        EXPECT_EQ(entry.substr(entry.size() - 2), ")\n") << "nothing of it is cut off: " << entry;
     }
     EXPECT_EQ(help.back(), '\n');
+    for (size_t begin = 0, end; (end = help.find('\n', begin)) != std::string::npos; begin = end + 1)
+        EXPECT_LE(end - begin, 79u) << help.substr(begin, end - begin);
 }
 
 } // namespace

@@ -80,7 +80,7 @@ class Run:
 
 
 class ProgramTest:
-    """`needs` names commands and files as tools/packages-test-programs.txt does. `user` is whom to become when started
+    """`needs` names commands and files as tools/packages does. `user` is whom to become when started
     by root, for programs that refuse to run as root."""
 
     def __init__(self, *needs, user=None):
@@ -189,9 +189,9 @@ class ProgramTest:
 
 def known_packages():
     """Debian's package of each command or file that a test may need."""
-    table = Path(os.environ["HAKMEM_SOURCE_DIR"], "tools/packages-test-programs.txt").read_text()
-    lines = [line.partition("#")[0].strip() for line in table.splitlines()]
-    return dict(line.rsplit(":", 1) for line in lines if line)
+    table = Path(os.environ["HAKMEM_SOURCE_DIR"], "tools/packages").read_text()
+    rows = [line.split() for line in table.splitlines() if line and not line.startswith("#")]
+    return {probe: package for purpose, package, probe in rows if purpose in ("lib", "test")}
 
 
 def is_there(command):

@@ -183,7 +183,7 @@ static void step(struct seat *s)
         swap_with_mailbox(r, &s->random);
     else if (dice < 2220)
         bulk(&s->random);
-    else if (dice < 2222 && hk_names.trim != NULL)
+    else if (dice < 2222)
         hk_names.trim();
     else if (r->block != NULL)
         release(r);
