@@ -10,7 +10,7 @@
 #include "heap/limit.h"
 #include "heap/remote.h"
 
-/* Every so many slow paths a thread's outbox is drained, so that what it holds does not wait for ever. */
+/* Every so many slow paths a thread's outbox is sent, so that what it holds does not wait for ever. */
 #define HK_OUTBOX_PERIOD 256u
 
 static void *hk_no_memory(void)
@@ -19,20 +19,25 @@ static void *hk_no_memory(void)
     return NULL;
 }
 
+/* A thread's heap counts the slow paths of its thread: it stands still when the thread does, whoever enters it. */
+static bool hk_heap_counts(const struct hk_heap *heap) { return heap == hk_self.heap || heap == &hk_guests; }
+
 /* Enters the slow path of a heap: takes its lock and does what is due. */
 static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
 {
     hk_lock_acquire(&heap->lock);
-    __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
-    if (heap->tick % HK_OUTBOX_PERIOD == 0)
-        hk_outbox_drain(heap, fault);
-    hk_heap_collect(heap, fault);
+    bool mine = heap == hk_self.heap;
+    if (hk_heap_counts(heap))
+        __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
+    if (mine && heap->tick % HK_OUTBOX_PERIOD == 0)
+        hk_thread_send(fault);
+    hk_parcels_open(heap, mine && hk_self.owner_key != HK_KEY_NOBODY ? hk_self.top : NULL, fault);
 }
 
 /* Leaves it: what is due without the lock. */
 static void hk_heap_leave(struct hk_heap *heap, struct hk_fault *fault)
 {
-    bool due = heap->tick % HK_OUTBOX_PERIOD == 0 || heap->released;
+    bool due = heap->released || (hk_heap_counts(heap) && heap->tick % HK_OUTBOX_PERIOD == 0);
     heap->released = false;
     hk_lock_release(&heap->lock);
     if (HK_UNLIKELY(due || hk_superslabs_are_too_many() || hk_maintenance_is_asleep() || hk_limit_is_pressing()))
@@ -77,11 +82,11 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
         if (p != NULL)
             return p;
         hk_heap_enter(heap, fault);
-        guest = hk_heap_is_guest_for(heap, class);
-        if (!guest && (wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY))
-            p = hk_take_one(heap, class, fresh, fault);
-        else if (!guest)
-            p = hk_heap_refill(heap, class, hk_self.top, fault);
+        p = hk_magazine_pop(class); /* what others freed may be there now */
+        guest = p == NULL && hk_heap_is_guest_for(heap, class);
+        bool one = wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY;
+        if (p == NULL && !guest)
+            p = one ? hk_take_one(heap, class, fresh, fault) : hk_heap_refill(heap, class, hk_self.top, fault);
         hk_heap_leave(heap, fault);
     }
     if (guest) {
@@ -178,39 +183,67 @@ static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk
         return;
     }
     hk_heap_enter(heap, fault);
-    if (hk_self.owner_key == HK_KEY_NOBODY) {
-        hk_heap_give(heap, &p, 1, fault);
-    } else {
-        if (hk_magazine_is_full(hk_self.top[class]))
-            hk_heap_make_room(heap, class, hk_self.top, fault);
-        *++hk_self.top[class] = p;
-    }
+    if (hk_magazine_is_full(hk_self.top[class]))
+        hk_heap_make_room(heap, class, hk_self.top, fault);
+    *++hk_self.top[class] = p;
     hk_heap_leave(heap, fault);
+}
+
+/* Puts a block of another heap into the outbox; false if that has no room for it, if it is there already, if the pointer
+ * may be anything, or if somebody must be woken. */
+static bool hk_free_to_outbox(void *p)
+{
+    struct hk_thread *self = &hk_self;
+    hk_key key = hk_key_of_any(p);
+    unsigned used = self->outbox_used;
+    if (key == 0 || hk_key_kind(key) >= HK_NCLASSES || used == HK_OUTBOX_BLOCKS || hk_maintenance_is_asleep())
+        return false;
+    uint32_t size = hk_classes[hk_key_kind(key)].size;
+    void *_Atomic *place = &hk_outbox_of(self->heap)[used];
+    if (size > self->outbox_room || (used > 0 && atomic_load_explicit(place - 1, memory_order_relaxed) == p))
+        return false;
+    self->outbox_room -= size;
+    self->outbox_used = (uint16_t)(used + 1);
+    atomic_store_explicit(place, p, memory_order_release);
+    return true;
+}
+
+/* Gives a block to its owner under the owner's lock; no other is held. */
+static void hk_free_direct(void *p, struct hk_fault *fault)
+{
+    for (unsigned left = 1; left > 0;) {
+        struct hk_heap *owner = hk_block_owner(p, fault);
+        if (HK_UNLIKELY(owner == NULL))
+            return;
+        hk_heap_enter(owner, fault);
+        left = hk_heap_give(owner, &p, 1, fault); /* one, if the slab was adopted meanwhile */
+        owner->counts.direct_frees++;
+        hk_heap_leave(owner, fault);
+    }
+}
+
+/* True if this is what the thread has put into its outbox last. */
+static bool hk_outbox_ends_with(const void *p)
+{
+    unsigned used = hk_self.outbox_used;
+    return used > 0 && atomic_load_explicit(&hk_outbox_of(hk_self.heap)[used - 1], memory_order_relaxed) == p;
 }
 
 static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault)
 {
-    struct hk_slab *slab;
-    unsigned index;
-    if (!hk_block_slab(p, &slab, fault) || !hk_slab_index(slab, p, &index, fault))
+    if (HK_UNLIKELY(heap != NULL && hk_outbox_ends_with(p))) {
+        hk_fault_note(fault, (struct hk_fault){
+                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_usable(p)});
         return;
-    if (hk_option(checked) && hk_slab_is_free(slab, index)) {
-        hk_fault_note(fault, hk_fault_double_free(slab, index));
-    } else if (heap != NULL) {
-        hk_heap_enter(heap, fault);
-        hk_outbox_add(heap, slab, index, fault);
-        hk_heap_leave(heap, fault);
-    } else {
-        /* A guest holds no lock, so it may wait for the owner's: cheaper than a remote free that nobody joins. */
-        struct hk_heap *owner = hk_slab_owner(slab);
-        if (HK_UNLIKELY(owner == NULL)) { /* released meanwhile: no block of it was live */
-            hk_fault_note(fault, hk_fault_double_free(slab, index));
-            return;
-        }
-        hk_heap_enter(owner, fault);
-        hk_heap_give(owner, &p, 1, fault);
-        hk_heap_leave(owner, fault);
     }
+    if (heap != NULL && hk_self.owner_key != HK_KEY_NOBODY && hk_usable(p) <= HK_OUTBOX_BYTES) {
+        hk_heap_enter(heap, fault);
+        hk_thread_send(fault);
+        hk_heap_leave(heap, fault);
+        if (hk_free_to_outbox(p))
+            return;
+    }
+    hk_free_direct(p, fault);
 }
 
 void hk_free_any(void *p, const char *call)
@@ -224,7 +257,7 @@ void hk_free_any(void *p, const char *call)
         hk_maintain(&fault);
     } else {
         struct hk_heap *heap = hk_thread_heap();
-        if (heap != NULL && (key ^ heap->key) < HK_NCLASSES)
+        if ((key ^ hk_self.owner_key) < HK_NCLASSES)
             hk_free_own(heap, hk_key_kind(key), p, &fault);
         else
             hk_free_others(heap, p, &fault);
@@ -232,7 +265,14 @@ void hk_free_any(void *p, const char *call)
     hk_fault_check(&fault, call);
 }
 
-HK_NOINLINE void hk_free_slow(void *p) { hk_free_any(p, "free"); }
+HK_NOINLINE void hk_free_slow(void *p)
+{
+    if (p == NULL)
+        return;
+    hk_key class = hk_key_of(p) ^ hk_self.owner_key;
+    if (class < HK_NCLASSES || !hk_free_to_outbox(p))
+        hk_free_any(p, "free");
+}
 
 void hk_free_with_size(void *p, size_t n, const char *call)
 {
@@ -273,16 +313,7 @@ bool hk_expand_block(void *p, size_t n)
     return hk_key_kind(hk_key_of(p)) == HK_KEY_LARGE && n <= PTRDIFF_MAX - HK_LARGE_RUN_MAX && hk_large_resize(p, n);
 }
 
-/* Notes what is wrong with a pointer that realloc was given, if it can be told. */
-static void hk_check_block(void *p, struct hk_fault *fault)
-{
-    struct hk_slab *slab;
-    unsigned index;
-    if (hk_block_slab(p, &slab, fault) && hk_slab_index(slab, p, &index, fault) && hk_slab_is_free(slab, index))
-        hk_fault_note(fault, hk_fault_double_free(slab, index));
-}
-
-static void *hk_realloc_move(void *p, size_t old_size, size_t n, const char *call)
+static void *hk_realloc_move(void *p, size_t old_size, size_t n)
 {
     /* What grows beyond the size classes is likely to grow again: mremap will move it without copying. */
     bool growing = n > old_size && n > HK_MEDIUM_MAX;
@@ -290,7 +321,7 @@ static void *hk_realloc_move(void *p, size_t old_size, size_t n, const char *cal
     if (moved == NULL)
         return NULL;
     memcpy(moved, p, old_size < n ? old_size : n);
-    hk_free_any(p, call);
+    hk_free_hot(p);
     return moved;
 }
 
@@ -313,35 +344,33 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
         if (moved != NULL)
             return moved;
     }
-    return hk_realloc_move(p, usable, n, call);
+    return hk_realloc_move(p, usable, n);
 }
 
-static void *hk_realloc_block(void *p, size_t n, const char *call)
+/* Says what is wrong with a pointer that realloc was given and that is not a block in use. */
+HK_COLD static void *hk_realloc_refuse(const void *p, const char *call)
 {
-    hk_key key = hk_key_of_any(p);
-    unsigned kind = hk_key_kind(key);
-    if (kind == HK_KEY_LARGE)
-        return hk_realloc_large(p, n, call);
+    struct hk_slab *slab;
+    unsigned index;
     struct hk_fault fault = HK_NO_FAULT;
-    size_t size = 0;
-    if (HK_LIKELY(key != 0 && kind < HK_NCLASSES)) {
-        size = hk_classes[kind].size;
-        if (HK_LIKELY(n <= size && n >= size / 2 && *hk_self.top[kind] != p) && !hk_option(checked))
-            return p;
-        if (*hk_self.top[kind] == p)
-            fault = (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = size};
-    }
-    hk_check_block(p, &fault);
-    if (HK_UNLIKELY(fault.kind != HK_FAULT_NONE)) {
-        if (fault.kind == HK_FAULT_DOUBLE_FREE)
-            fault.kind = HK_FAULT_USE_AFTER_FREE;
-        hk_fault_report(&fault, call);
-        return hk_no_memory();
-    }
-    return n <= size && n >= size / 2 ? p : hk_realloc_move(p, size, n, call);
+    if (hk_block_slab(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault))
+        fault = hk_fault_double_free(slab, index);
+    if (fault.kind == HK_FAULT_DOUBLE_FREE)
+        fault.kind = HK_FAULT_USE_AFTER_FREE;
+    hk_fault_report(&fault, call);
+    return hk_no_memory();
 }
 
-void *hk_realloc_any(void *p, size_t n, const char *call)
+/* n is neither above what a block holds nor far below. */
+static bool hk_realloc_stays(size_t size, size_t n) { return size - n <= size / 2; }
+
+static void *hk_realloc_block(void *p, size_t size, size_t n)
+{
+    bool stays = hk_realloc_stays(size, n) || (n <= size && hk_good(n) == size);
+    return stays ? p : hk_realloc_move(p, size, n);
+}
+
+HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
 {
     if (p == NULL)
         return hk_malloc_hot(n);
@@ -349,7 +378,25 @@ void *hk_realloc_any(void *p, size_t n, const char *call)
         hk_free_hot(p);
         return NULL;
     }
-    return hk_realloc_block(p, n, call);
+    hk_key key = hk_key_of_any(p);
+    if (hk_key_kind(key) == HK_KEY_LARGE)
+        return hk_realloc_large(p, n, call);
+    hk_key class = key ^ hk_self.owner_key;
+    bool used = class < HK_NCLASSES /* the slab is mine, and cannot go meanwhile */
+                    ? hk_slab_uses(hk_slab_at(p, &hk_classes[class]), &hk_classes[class], p)
+                    : hk_block_in_use(p);
+    class = hk_key_kind(key);
+    if (HK_UNLIKELY(!used || *hk_self.top[class] == p))
+        return hk_realloc_refuse(p, call);
+    return hk_realloc_block(p, hk_classes[class].size, n);
+}
+
+void *hk_realloc_any(void *p, size_t n, const char *call)
+{
+    hk_key class = hk_key_of(p) ^ hk_self.owner_key;
+    if (HK_LIKELY(class < HK_NCLASSES && hk_realloc_stays(hk_classes[class].size, n) && *hk_self.top[class] != p))
+        return p; /* the slab is mine */
+    return hk_realloc_slow(p, n, call);
 }
 
 /* ---- Batches ---- */
@@ -384,16 +431,18 @@ void hk_free_many(void *const *blocks, size_t count)
         unsigned n = 0;
         for (; i < count && n < HK_FREE_BATCH; i++) {
             void *p = blocks[i];
-            if (heap != NULL && p != NULL && hk_key_kind(hk_key_of(p)) != HK_KEY_LARGE)
+            if (heap != NULL && (hk_key_of_any(p) ^ heap->key) < HK_NCLASSES)
                 slab_blocks[n++] = p;
             else
-                hk_free_any(p, "free");
+                hk_free_slow(p);
         }
         if (n > 0) {
             struct hk_fault fault = HK_NO_FAULT;
             hk_heap_enter(heap, &fault);
-            hk_heap_give(heap, slab_blocks, n, &fault);
+            unsigned left = hk_heap_give(heap, slab_blocks, n, &fault);
             hk_heap_leave(heap, &fault);
+            while (left > 0)
+                hk_free_direct(slab_blocks[--left], &fault);
             hk_fault_check(&fault, "free");
         }
     }

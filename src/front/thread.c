@@ -11,6 +11,7 @@
 HK_TLS struct hk_thread hk_self = {
     .top = {[0 ... HK_NCLASSES - 1] = HK_NO_MAGAZINE},
     .owner_key = HK_KEY_NOBODY,
+    .outbox_used = HK_OUTBOX_BLOCKS,
 };
 
 /* The thread-specific key whose destructor parks the heap. */
@@ -27,6 +28,7 @@ static void hk_thread_detach_heap(struct hk_thread *self, struct hk_fault *fault
     self->state = HK_THREAD_EXITED;
     self->owner_key = HK_KEY_NOBODY;
     self->heap = NULL;
+    self->outbox_used = HK_OUTBOX_BLOCKS;
     for (unsigned i = 0; i < HK_NCLASSES; i++)
         self->top[i] = HK_NO_MAGAZINE;
     hk_heap_park(heap, tops, fault);
@@ -147,6 +149,29 @@ void hk_thread_after_fork(void)
     hk_maintenance_after_fork(hk_self.counted);
 }
 
+void hk_thread_send(struct hk_fault *fault)
+{
+    struct hk_thread *self = &hk_self;
+    bool all = hk_outbox_send(self->heap, fault);
+    if (self->owner_key == HK_KEY_NOBODY)
+        return; /* its frees go to the owners at once */
+    self->outbox_used = 0;
+    self->outbox_room = HK_OUTBOX_BYTES;
+    if (HK_LIKELY(all))
+        return;
+    /* What is left moves to the front. */
+    void *_Atomic *outbox = hk_outbox_of(self->heap);
+    for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) {
+        void *p = atomic_load_explicit(&outbox[i], memory_order_relaxed);
+        if (p == NULL)
+            continue;
+        atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
+        atomic_store_explicit(&outbox[self->outbox_used++], p, memory_order_relaxed);
+        uint32_t size = hk_classes[hk_key_kind(hk_key_of(p))].size;
+        self->outbox_room = self->outbox_room > size ? self->outbox_room - size : 0;
+    }
+}
+
 void hk_thread_flush(struct hk_fault *fault)
 {
     struct hk_heap *heap = hk_self.heap;
@@ -155,6 +180,6 @@ void hk_thread_flush(struct hk_fault *fault)
     hk_lock_acquire(&heap->lock);
     for (unsigned class = 0; class < HK_NCLASSES; class++)
         hk_heap_flush(heap, class, hk_self.top, fault);
-    hk_outbox_drain(heap, fault);
+    hk_thread_send(fault);
     hk_lock_release(&heap->lock);
 }

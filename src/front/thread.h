@@ -22,6 +22,8 @@ struct hk_thread {
     uint8_t state;
     bool end_is_told; /* our destructor will run */
     bool counted;     /* by the maintenance thread, as one that it works for */
+    uint16_t outbox_used; /* places of the heap's outbox; all, if there is none to be used */
+    uint32_t outbox_room; /* bytes, until it is sent */
     uint32_t guest_requests;
     struct hk_heap *heap; /* NULL unless RUNNING */
 };
@@ -36,6 +38,8 @@ struct hk_heap *hk_thread_heap(void);
 void hk_thread_count(void);
 /* In the child of a fork: a key that another thread was making is made anew. */
 void hk_thread_after_fork(void);
+/* Sends what the calling thread's outbox holds, whose heap's lock is held. */
+void hk_thread_send(struct hk_fault *fault);
 /* Gives what the calling thread's magazines and outbox hold back to the slabs. */
 void hk_thread_flush(struct hk_fault *fault);
 

@@ -6,6 +6,7 @@
 #include "base/os.h"
 #include "base/trace.h"
 #include "heap/clock.h"
+#include "heap/hole.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
 #include "heap/remote.h"
@@ -131,6 +132,8 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
         heap->classes[slab->class].guest_allocs = 0;
     heap->counts.slabs_released++;
     heap->released = true;
+    if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
+        hk_purge_regret(hk_holes_bytes(slab));
     hk_slab_fini(slab);
     hk_pool_release(slab, slab->slots);
 }
@@ -210,49 +213,6 @@ static struct hk_slab *hk_class_next_slab(struct hk_heap *heap, unsigned class_n
     return NULL;
 }
 
-/* ---- Collecting remote frees ---- */
-
-static void hk_heap_harvest(struct hk_heap *heap, struct hk_slab *slab, struct hk_fault *fault)
-{
-    uint32_t flags = atomic_exchange_explicit(&slab->summary, 0, memory_order_seq_cst);
-    _Atomic uint64_t *remote = hk_slab_remote_words(slab);
-    struct hk_fault late = HK_NO_FAULT;
-    unsigned n = 0;
-    for (; flags != 0; flags &= flags - 1) {
-        unsigned w = hk_lowest_bit32(flags);
-        uint64_t freed = atomic_exchange_explicit(&remote[w], 0, memory_order_acquire);
-        n += hk_count_bits64(freed);
-        uint64_t twice = hk_slab_put_word(slab, w, freed);
-        if (HK_UNLIKELY(twice != 0))
-            hk_fault_note(&late, hk_fault_double_free(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice)));
-    }
-    late.late = true;
-    hk_fault_note(fault, late);
-    atomic_fetch_sub_explicit(&slab->remote_count, n, memory_order_relaxed);
-    heap->counts.collects++;
-    heap->counts.collected_blocks += n;
-    hk_slab_mark_used(slab);
-    hk_slab_settle(heap, slab);
-}
-
-void hk_heap_collect(struct hk_heap *heap, struct hk_fault *fault)
-{
-    hk_assert(hk_lock_held_by_me(&heap->lock));
-    if (HK_LIKELY(atomic_load_explicit(&heap->pending, memory_order_relaxed) == NULL))
-        return;
-    struct hk_slab *slab = atomic_exchange_explicit(&heap->pending, NULL, memory_order_seq_cst);
-    while (slab != NULL) {
-        struct hk_slab *next = slab->pending_next; /* before the token ends: then others may queue the slab again */
-        if (hk_slab_owner(slab) == heap) {
-            hk_heap_harvest(heap, slab, fault);
-        } else {
-            heap->counts.forwarded++;
-            hk_remote_hand_over(slab);
-        }
-        slab = next;
-    }
-}
-
 /* ---- Adopting and opening slabs ---- */
 
 /* How many parked heaps a thread that runs short looks into. */
@@ -270,16 +230,6 @@ static void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, str
     hk_slab_set_owner(slab, to);
 }
 
-/* Collects from a heap that may sleep, if anything is pending there and its lock is free. */
-static void hk_heap_pass_on(struct hk_heap *heap, struct hk_fault *fault)
-{
-    atomic_thread_fence(memory_order_seq_cst);
-    if (atomic_load_explicit(&heap->pending, memory_order_relaxed) != NULL && hk_lock_try(&heap->lock)) {
-        hk_heap_collect(heap, fault);
-        hk_lock_release(&heap->lock);
-    }
-}
-
 /* Takes a slab with free blocks over from a heap without a running thread. Tries its lock. */
 static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *from, unsigned class,
                                           struct hk_fault *fault)
@@ -288,7 +238,7 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
         return NULL;
     struct hk_slab *slab = NULL;
     if (from->state != HK_HEAP_RUNNING) {
-        hk_heap_collect(from, fault);
+        hk_parcels_open(from, NULL, fault);
         if (from->state == HK_HEAP_PARKED)
             hk_heap_flush(from, class, from->parked_top, fault);
         slab = from->classes[class].current;
@@ -298,9 +248,6 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
             hk_slab_change_owner(from, slab, heap);
     }
     hk_lock_release(&from->lock);
-    /* Somebody who saw the old owner may have pushed the slab there since (hk_remote_free). */
-    if (slab != NULL)
-        hk_heap_pass_on(from, fault);
     return slab;
 }
 
@@ -403,7 +350,7 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, u
 }
 
 /* What a pointer is that no slab of any heap holds, by its key. */
-static struct hk_fault hk_fault_of_key(const void *p, hk_key key)
+HK_COLD static struct hk_fault hk_fault_of_key(const void *p, hk_key key)
 {
     if (hk_key_kind(key) == HK_KEY_GONE)
         return (struct hk_fault){
@@ -413,60 +360,94 @@ static struct hk_fault hk_fault_of_key(const void *p, hk_key key)
     return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
 }
 
-bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
+/* NULL if the pointer has no key of a slab, or a stale one that has outlived its superslab. */
+HK_INLINE struct hk_slab *hk_slab_by_key(const void *p)
 {
     hk_key key = hk_key_of_any(p);
-    if (HK_UNLIKELY(key == 0 || hk_key_kind(key) >= HK_NCLASSES)) {
-        hk_fault_note(fault, hk_fault_of_key(p, key));
-        return false;
-    }
-    *slab = hk_slab_of(p);
+    if (key == 0 || hk_key_kind(key) >= HK_NCLASSES)
+        return NULL;
+    const struct hk_superslab *superslab = hk_superslab_at(p);
+    return superslab != NULL && superslab->table != NULL ? hk_slab_at(p, &hk_classes[hk_key_kind(key)]) : NULL;
+}
+
+bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
+{
+    *slab = hk_slab_by_key(p);
     if (HK_UNLIKELY(*slab == NULL))
-        hk_fault_note(fault, hk_fault_of_key(p, 0));
+        hk_fault_note(fault, hk_fault_of_key(p, hk_key_of_any(p)));
     return *slab != NULL;
 }
 
-/* A block that is not this heap's, or none at all. */
-HK_NOINLINE static void hk_heap_give_others(void *p, struct hk_fault *fault)
+struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault)
 {
     struct hk_slab *slab;
-    unsigned index;
-    if (hk_block_slab(p, &slab, fault) && hk_slab_index(slab, p, &index, fault))
-        hk_remote_free(slab, index / HK_WORD_BITS, 1ull << (index % HK_WORD_BITS), fault);
+    if (!hk_block_slab(p, &slab, fault))
+        return NULL;
+    struct hk_heap *owner = hk_slab_owner(slab);
+    if (HK_UNLIKELY(owner == NULL)) /* released meanwhile: no block of it was live */
+        hk_fault_note(fault, (struct hk_fault){
+                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
+    return owner;
 }
 
-/* The slab of a pointer whose key says that it is in one. */
-static struct hk_slab *hk_slab_at(const void *p)
+bool hk_block_in_use(const void *p)
 {
-    struct hk_slab *slab = &hk_superslab_at(p)->table->slabs[hk_slot_number(p)];
-    return slab - slab->head;
+    struct hk_slab *slab = hk_slab_by_key(p);
+    return slab != NULL && hk_slab_uses(slab, hk_slab_class(slab), p);
 }
 
-void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct hk_fault *fault)
+/* Puts a block into its slab, which is the heap's and of the class. */
+HK_INLINE void hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class, void *p, uint32_t now,
+                           struct hk_fault *fault)
+{
+    unsigned index;
+    if (HK_UNLIKELY(!hk_slab_find(slab, class, p, &index))) {
+        hk_fault_note(fault, hk_slab_fault(slab, p));
+        return;
+    }
+    if (HK_UNLIKELY(!hk_slab_put_of(slab, class, index))) {
+        hk_fault_note(fault, hk_fault_double_free(slab, index));
+        return;
+    }
+    __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
+    slab->idle_counted++; /* a slab that was adopted is counted as a whole when it settles */
+    hk_heap_count_idle(heap, class->size);
+    if (HK_UNLIKELY(slab->nfree >= slab->settle_at))
+        hk_slab_settle(heap, slab);
+}
+
+unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
     uint32_t now = hk_clock_now();
+    unsigned others = 0;
     for (unsigned i = 0; i < n; i++) {
         void *p = blocks[i];
-        unsigned index;
         hk_key class = hk_key_of_any(p) ^ heap->key;
         struct hk_slab *slab;
         /* The key is written before the owner: both say whether the slab is this heap's. */
-        if (HK_UNLIKELY(class >= HK_NCLASSES || hk_slab_owner(slab = hk_slab_at(p)) != heap)) {
-            hk_heap_give_others(p, fault);
-            continue;
-        }
-        if (HK_UNLIKELY(!hk_slab_index(slab, p, &index, fault)))
-            continue;
-        if (HK_UNLIKELY(!hk_slab_put(slab, index))) {
-            hk_fault_note(fault, hk_fault_double_free(slab, index));
-            continue;
-        }
-        __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
-        slab->idle_counted++; /* a slab that was adopted is counted as a whole when it settles */
-        hk_heap_count_idle(heap, hk_classes[class].size);
-        if (HK_UNLIKELY(slab->nfree >= slab->settle_at))
-            hk_slab_settle(heap, slab);
+        if (HK_UNLIKELY(class >= HK_NCLASSES || hk_slab_owner(slab = hk_slab_at(p, &hk_classes[class])) != heap))
+            blocks[others++] = p;
+        else
+            hk_heap_put(heap, slab, &hk_classes[class], p, now, fault);
+    }
+    return others;
+}
+
+/* The same for blocks of a magazine, which are all of one class and this heap's: slabs change their owner only when no
+ * magazine holds a block of them. What is another's now was freed twice. */
+static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void *const *blocks, unsigned n,
+                               struct hk_fault *fault)
+{
+    const struct hk_class *class = &hk_classes[class_number];
+    hk_key key = heap->key | class_number;
+    uint32_t now = hk_clock_now();
+    for (unsigned i = 0; i < n; i++) {
+        if (HK_LIKELY(hk_key_of_any(blocks[i]) == key))
+            hk_heap_put(heap, hk_slab_at(blocks[i], class), class, blocks[i], now, fault);
+        else if (hk_block_owner(blocks[i], fault) != NULL)
+            hk_fault_note(fault, (struct hk_fault){
+                                     .kind = HK_FAULT_DOUBLE_FREE, .ptr = blocks[i], .block_size = class->size});
     }
 }
 
@@ -483,7 +464,7 @@ static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[H
     struct hk_fault late = HK_NO_FAULT;
     heap->counts.flushes++;
     heap->counts.flushed_blocks += n;
-    hk_heap_give(heap, bottom + 1, n, &late);
+    hk_heap_give_class(heap, class, bottom + 1, n, &late);
     hk_trace(HK_TRACE_DRAIN, "drain magazine", {"heap", hk_key_index(heap->key)}, {"class", class}, {"blocks", n});
     unsigned kept = (unsigned)(tops[class] - bottom) - n;
     memmove(bottom + 1, bottom + 1 + n, kept * sizeof *bottom);
@@ -649,6 +630,25 @@ void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLA
         hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
 }
 
+unsigned hk_heap_stow(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_heap_count_busy(heap, tops, fault);
+    unsigned others = 0;
+    for (unsigned i = 0; i < n; i++) {
+        void *p = blocks[i];
+        hk_key class = hk_key_of_any(p) ^ heap->key;
+        /* What is wrong with a block is found when it is flushed, as with any other that its owner frees. */
+        if (class < HK_NCLASSES && !hk_magazine_is_full(tops[class]) && *tops[class] != p) {
+            *++tops[class] = p;
+            heap->classes[class].held = (uint8_t)(tops[class] - hk_magazine_bottom(heap, class));
+            heap->classes[class].last_refill = heap->tick;
+        } else {
+            blocks[others++] = p;
+        }
+    }
+    return others;
+}
+
 /* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many refills and
  * flushes. What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
 #define HK_CLASS_GUEST_ALLOCS 32u
@@ -747,12 +747,11 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
     return heap;
 }
 
-
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     hk_lock_acquire(&hk_heaps_lock);
     hk_lock_acquire(&heap->lock);
-    hk_outbox_drain(heap, fault);
+    hk_outbox_send(heap, fault);
     memcpy(heap->parked_top, tops, sizeof heap->parked_top);
     hk_heap_set_parked(heap);
     hk_lock_release(&heap->lock);
@@ -770,7 +769,7 @@ static bool hk_heap_dissolve_begin(struct hk_heap *heap, uint32_t parked_before,
     bool slabs = false;
     hk_lock_acquire(&heap->lock);
     if (heap->state == HK_HEAP_PARKED && heap->parked_at < parked_before) {
-        hk_heap_collect(heap, fault);
+        hk_parcels_open(heap, NULL, fault);
         for (unsigned class = 0; class < HK_NCLASSES; class++) {
             hk_heap_flush(heap, class, heap->parked_top, fault);
             hk_magazine_set_capacity(heap, class, heap->parked_top, 0);
@@ -784,7 +783,7 @@ static bool hk_heap_dissolve_begin(struct hk_heap *heap, uint32_t parked_before,
     return slabs;
 }
 
-static void hk_slab_orphan(struct hk_slab *slab, struct hk_fault *fault)
+static void hk_slab_orphan(struct hk_slab *slab)
 {
     struct hk_heap *from = hk_slab_owner(slab);
     if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
@@ -807,7 +806,6 @@ static void hk_slab_orphan(struct hk_slab *slab, struct hk_fault *fault)
     if (hk_slab_owner(slab) == &hk_orphans)
         hk_slab_settle(&hk_orphans, slab);
     hk_lock_release(&hk_orphans.lock);
-    hk_heap_pass_on(from, fault);
 }
 
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
@@ -823,7 +821,7 @@ void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
     struct hk_slab *found[HK_SLOTS_PER_SUPERSLAB];
     for (unsigned n; (n = hk_pool_next_slabs(&cursor, found)) != 0;)
         for (unsigned i = 0; i < n; i++)
-            hk_slab_orphan(found[i], fault);
+            hk_slab_orphan(found[i]);
 }
 
 static bool hk_heap_is_untended(const struct hk_heap *heap)
@@ -831,28 +829,43 @@ static bool hk_heap_is_untended(const struct hk_heap *heap)
     return __atomic_load_n(&heap->tick, __ATOMIC_RELAXED) != __atomic_load_n(&heap->tended_tick, __ATOMIC_RELAXED);
 }
 
-void hk_heaps_tend(bool all, struct hk_fault *fault)
+static bool hk_heap_is_shared(const struct hk_heap *heap) { return heap == &hk_guests || heap == &hk_orphans; }
+
+static void hk_heaps_send(bool all, struct hk_fault *fault)
 {
-    /* All outboxes first: what is in them is another heap's to collect. */
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next) {
-        if (!all && hk_heap_is_untended(heap))
+        if ((!all && hk_heap_is_untended(heap)) || hk_heap_is_shared(heap))
             continue;
         hk_lock_acquire(&heap->lock);
-        hk_outbox_drain(heap, fault);
+        hk_outbox_send(heap, fault);
         hk_lock_release(&heap->lock);
     }
+}
+
+static void hk_heaps_open(bool all, struct hk_fault *fault)
+{
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next) {
         if (!all && hk_heap_is_untended(heap)) {
             __atomic_store_n(&heap->tended_tick, __atomic_load_n(&heap->tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
             continue;
         }
         hk_lock_acquire(&heap->lock);
-        hk_heap_collect(heap, fault);
+        hk_parcels_open(heap, NULL, fault);
         hk_heap_release_warm(heap);
         for (unsigned class = 0; class < HK_NCLASSES; class++)
             hk_class_release_empty(heap, class);
         hk_lock_release(&heap->lock);
     }
+}
+
+void hk_heaps_tend(bool all, struct hk_fault *fault)
+{
+    if (all) { /* twice: an outbox may have lacked the parcels that are opened now, and parcels are passed on */
+        hk_heaps_send(true, fault);
+        hk_heaps_open(true, fault);
+    }
+    hk_heaps_send(all, fault);
+    hk_heaps_open(all, fault);
 }
 
 uint32_t hk_heaps_ticks(void)
@@ -873,38 +886,14 @@ size_t hk_heaps_idle_bytes(void)
 
 /* ---- Fork ---- */
 
-static void hk_store_if_other(_Atomic uint32_t *at, uint32_t value)
-{
-    if (atomic_load_explicit(at, memory_order_relaxed) != value)
-        atomic_store_explicit(at, value, memory_order_relaxed);
-}
-
-static void hk_slab_requeue(struct hk_slab *slab, void *context)
-{
-    (void)context;
-    uint32_t flags = 0;
-    uint32_t count = 0;
-    const _Atomic uint64_t *remote = hk_slab_remote_words(slab);
-    for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
-        uint64_t freed = atomic_load_explicit(&remote[w], memory_order_relaxed);
-        count += hk_count_bits64(freed);
-        flags |= (uint32_t)(freed != 0) << w;
-    }
-    /* Written only where they differ: else each fork would copy the descriptors of all slabs. */
-    hk_store_if_other(&slab->remote_count, count);
-    hk_store_if_other(&slab->summary, flags);
-    if (flags != 0)
-        hk_remote_hand_over(slab);
-}
-
 /* Fork copies the pages of a process one after another while its other threads run, so what their magazines' tops and
- * entries say need not agree in the child. The blocks in them are given up: they count as live for ever. All else is
- * guarded by locks, which the forking thread holds, or is rebuilt here. */
+ * entries say need not agree in the child; and a block in an outbox may have been freed after the page was copied by which
+ * the child still reaches it. These blocks are given up: they count as live for ever. All else is guarded by locks, which
+ * the forking thread holds. */
 void hk_heaps_after_fork(const void *surviving_thread)
 {
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL;
          heap = heap->next) {
-        atomic_store_explicit(&heap->pending, NULL, memory_order_relaxed);
         if (heap->dissolving) { /* by a thread that is gone */
             heap->dissolving = false;
             heap->parked_at = hk_clock_now();
@@ -912,8 +901,11 @@ void hk_heaps_after_fork(const void *surviving_thread)
         if (heap->state != HK_HEAP_RUNNING || heap->thread == surviving_thread)
             continue;
         hk_heap_abandon(heap);
+        void *_Atomic *outbox = hk_outbox_of(heap);
+        for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) /* written only where they differ: a page is copied for that */
+            if (atomic_load_explicit(&outbox[i], memory_order_relaxed) != NULL)
+                atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
     }
-    hk_pool_each_slab(hk_slab_requeue, NULL);
 }
 
 void hk_heap_check(struct hk_heap *heap)

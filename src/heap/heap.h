@@ -49,14 +49,19 @@ struct hk_heap_class {
     uint8_t held;                    /* blocks in the magazine at the class's last slow path, for statistics */
 };
 
-/* Remote frees on their way: neighbours in one bitmap word become one atomic operation. */
-#define HK_OUTBOX_ENTRIES 64u
-struct hk_outbox_entry {
-    struct hk_slab *slab; /* NULL: no entry */
-    uint64_t mask;
-    uint32_t generation;
-    uint32_t word;
+/* Blocks on their way to the heap that owns them (remote.h). */
+#define HK_PARCEL_BLOCKS 61u
+struct hk_parcel {
+    struct hk_parcel *next; /* in a pending or returned stack, or in the stock */
+    struct hk_heap *home;   /* constant: to which it returns */
+    uint32_t count;
+    void *blocks[HK_PARCEL_BLOCKS];
 };
+#define HK_PARCELS 64u /* of a heap */
+
+/* What a thread has freed of others' waits until it is so much. */
+#define HK_OUTBOX_BLOCKS 128u
+#define HK_OUTBOX_BYTES (64 * HK_KIB)
 
 struct hk_heap_counts {
 #define HK_HEAP_COUNTER(name, doc) size_t name;
@@ -86,20 +91,24 @@ struct hk_heap {
     struct hk_heap *next_parked; /* by hk_heaps_lock */
     void *thread;          /* the thread whose magazines these are, for the fork child; by the front */
 
-    /* Slabs with remote frees to collect: pushed by whoever holds a slab's token, taken as a whole by lock holders. */
-    HK_CACHE_ALIGNED struct hk_slab *_Atomic pending;
+    /* Pushed by anybody, taken as a whole by lock holders. */
+    HK_CACHE_ALIGNED struct hk_parcel *_Atomic pending; /* parcels for this heap */
+    struct hk_parcel *_Atomic returned;                 /* its own, opened by their receivers */
 
-    HK_CACHE_ALIGNED struct hk_outbox_entry outbox[HK_OUTBOX_ENTRIES];
+    HK_CACHE_ALIGNED struct hk_parcel *stock; /* its own, ready to be filled */
+    uint32_t parcels_begun;                   /* how many of its own were ever used */
     struct hk_slab *warm[HK_WARM_SLOTS];
     struct hk_heap_counts counts;
     struct hk_heap_class classes[HK_NCLASSES];
     void **parked_top[HK_NCLASSES]; /* while PARKED: the tops of the magazines */
 };
 
-/* A thread's heap; the guests' and orphans' have no magazines. */
+/* A thread's heap; the guests' and orphans' have no magazines, and send nothing. */
 struct hk_thread_heap {
     struct hk_heap heap;
     void *magazines[HK_NCLASSES][HK_MAGAZINE_WORDS] __attribute__((aligned(64 * sizeof(void *))));
+    void *_Atomic outbox[HK_OUTBOX_BLOCKS]; /* stored to by the heap's thread, emptied by lock holders */
+    struct hk_parcel parcels[HK_PARCELS];
 };
 
 extern struct hk_heap hk_guests;
@@ -121,31 +130,33 @@ void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_faul
 /* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
  * No lock held. */
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault);
-/* Collects what is pending, drains the outbox, gives back warm slots and empty slabs: for all heaps, or for those that
+/* Sends what outboxes hold, opens what is pending, gives back warm slots and empty slabs: for all heaps, or for those that
  * have made no slow path since this was last called. No lock held. */
 void hk_heaps_tend(bool all, struct hk_fault *fault);
 /* Sum of all heaps' slow paths: stands still when the process is quiet. */
 uint32_t hk_heaps_ticks(void);
 /* Sum of all heaps' idle bytes. */
 size_t hk_heaps_idle_bytes(void);
-/* In the child of a fork, all locks held: heaps of threads that are gone are parked, pending stacks rebuilt. */
+/* In the child of a fork, all locks held: heaps of threads that are gone are parked. */
 void hk_heaps_after_fork(const void *surviving_thread);
 
 /* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block lives. */
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault);
+/* The heap that owns the slab in which p lies; NULL, with the fault, if none does. */
+struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault);
+/* True if p is a block in use, as far as the bitmap of its slab tells. */
+bool hk_block_in_use(const void *p);
 
 /* ---- Blocks; the heap's lock is held ---- */
 
 /* Puts a slab where its free blocks belong, after they changed; releases it if it is empty. */
 void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
-/* Collects what others freed. Releases slabs that became wholly free. */
-void hk_heap_collect(struct hk_heap *heap, struct hk_fault *fault);
 /* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none; 0 without memory.
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
 unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **out, unsigned want, bool *fresh,
                       struct hk_fault *fault);
-/* Gives n blocks back: those that this heap owns to their slabs, others towards their owners. */
-void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct hk_fault *fault);
+/* Gives those of n blocks that this heap owns back to their slabs; moves the others to the front, and returns how many. */
+unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, struct hk_fault *fault);
 
 /* ---- Magazines; the heap's lock is held, tops are the magazines' tops by class ---- */
 
@@ -153,6 +164,9 @@ void hk_heap_give(struct hk_heap *heap, void *const *blocks, unsigned n, struct 
 void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Makes room in a full magazine: gives the older half of its blocks back to the slabs. */
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Puts those of n blocks that the heap owns into its magazines, where there is room: they need not go through the slabs to be
+ * handed out again. Moves the others to the front, and returns how many. */
+unsigned hk_heap_stow(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine into the slabs. */
 void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */
@@ -169,6 +183,14 @@ HK_INLINE void **hk_magazine_of(struct hk_heap *heap, unsigned class)
 HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned class)
 {
     return hk_magazine_of(heap, class) + (HK_MAGAZINE_BLOCKS_MAX - heap->classes[class].capacity);
+}
+HK_INLINE void *_Atomic *hk_outbox_of(struct hk_heap *heap)
+{
+    return ((struct hk_thread_heap *)(void *)heap)->outbox;
+}
+HK_INLINE struct hk_parcel *hk_parcels_of(struct hk_heap *heap)
+{
+    return ((struct hk_thread_heap *)(void *)heap)->parcels;
 }
 HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & (HK_MAGAZINE_BYTES - 1)) == 0; }
 

@@ -189,6 +189,14 @@ void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault)
     slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
 }
 
+size_t hk_holes_bytes(const struct hk_slab *slab)
+{
+    size_t pages = 0;
+    for (unsigned slot = 0; slot < slab->slots; slot++)
+        pages += hk_count_bits32(slab[slot].absent_pages);
+    return pages * hk_os_page_size();
+}
+
 /* ---- Handing blocks out ---- */
 
 /* A block that has just left the free bitmap: its pages have memory from now on, and so may its neighbours. */

@@ -32,6 +32,8 @@ void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault);
 /* hk_slab_take for a slab that has absent pages: blocks with memory first, others only if there is none. */
 unsigned hk_holes_take(struct hk_slab *slab, void **out, unsigned want);
 
+/* Bytes of the slab's absent pages. */
+size_t hk_holes_bytes(const struct hk_slab *slab);
 /* The free blocks that touch an absent page, counted anew. */
 unsigned hk_holes_count_absent(struct hk_slab *slab);
 

@@ -444,11 +444,6 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
         struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
         if (superslab == NULL || superslab->table == NULL)
             continue;
-        /* Between two lives of a slab only its token can be set, and whoever held that is gone. */
-        for (unsigned s = 0; s < HK_SLOTS_PER_SUPERSLAB; s++)
-            if (hk_slab_owner(&superslab->table->slabs[s]) == NULL &&
-                atomic_load_explicit(&superslab->table->slabs[s].summary, memory_order_relaxed) != 0)
-                atomic_store_explicit(&superslab->table->slabs[s].summary, 0, memory_order_relaxed);
         if (superslab->state != HK_SUPERSLAB_CARVED || superslab->purging == 0)
             continue;
         uint32_t purging = superslab->purging;

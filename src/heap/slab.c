@@ -103,7 +103,6 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     const struct hk_class *class = &hk_classes[class_number];
     size_t start = hk_colour_offset(slab, class);
     slab->blocks = hk_slab_first_slot(slab) + start;
-    slab->generation++;
     slab->class = (uint8_t)class_number;
     slab->slots = class->slots;
     for (unsigned i = 0; i < class->slots; i++) {
@@ -119,14 +118,9 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
     slab->fresh_from = (uint16_t)(fresh_from < class->nblocks ? fresh_from : class->nblocks);
     uint64_t *free = hk_slab_free_words(slab);
-    _Atomic uint64_t *remote = hk_slab_remote_words(slab);
     unsigned words = hk_slab_nwords(slab);
-    for (unsigned w = 0; w < words; w++) {
+    for (unsigned w = 0; w < words; w++)
         __atomic_store_n(&free[w], hk_low_mask64(class->nblocks - w * HK_WORD_BITS), __ATOMIC_RELAXED);
-        if (atomic_load_explicit(&remote[w], memory_order_relaxed) != 0) /* a double free may have left a bit */
-            atomic_store_explicit(&remote[w], 0, memory_order_relaxed);
-    }
-    atomic_store_explicit(&slab->remote_count, 0, memory_order_relaxed);
     slab->nonempty = hk_low_mask32(words);
     hk_slab_set_owner(slab, owner);
 }
@@ -190,14 +184,6 @@ void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask)
     if (left == 0)
         slab->nonempty &= ~(1u << word);
     hk_slab_set_nfree(slab, slab->nfree - hk_count_bits64(mask));
-}
-
-bool hk_slab_is_free(struct hk_slab *slab, unsigned index)
-{
-    unsigned w = index / HK_WORD_BITS;
-    uint64_t word = __atomic_load_n(&hk_slab_free_words(slab)[w], __ATOMIC_RELAXED) |
-                    atomic_load_explicit(&hk_slab_remote_words(slab)[w], memory_order_relaxed);
-    return (word >> (index % HK_WORD_BITS)) & 1;
 }
 
 void hk_slab_check(struct hk_slab *slab)

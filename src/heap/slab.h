@@ -4,13 +4,9 @@
  *
  * Invariants, while the slab's heap lock is held:
  *   nfree is the number of bits set in the free bitmap, and bit w of nonempty says whether word w of it is non-zero;
- *   a block is live (or in some thread's magazine or outbox) when its bit is clear in free and in remote;
+ *   a block is live (or in some thread's magazine, or on its way here in an outbox or parcel) when its bit is clear;
  *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero and may not exist yet;
  *   nabsent is the number of free blocks whose memory was given back (hole.h). The other free blocks are idle.
- *
- * Remote frees (remote.c) work on line two without the lock. The summary word is the token of a queued slab: bit w is
- * set after word w of the remote bitmap has become non-zero; who turns summary from zero to non-zero holds the token, and
- * hands it over by pushing the slab on its owner's pending stack. Only the holder may harvest.
  */
 #ifndef HK_HEAP_SLAB_H
 #define HK_HEAP_SLAB_H
@@ -21,49 +17,44 @@
 struct hk_heap;
 
 #define HK_SLAB_WORDS (HK_SLAB_BLOCKS_MAX / HK_WORD_BITS)
-_Static_assert(HK_SLAB_WORDS == 32, "nonempty and summary are 32-bit masks of words");
+_Static_assert(HK_SLAB_WORDS == 32, "nonempty is a 32-bit mask of words");
 
 struct hk_slab {
-    /* Line one, guarded by the owner's heap lock; next and prev by the pool's while the slot is EMPTY. */
+    /* Line one: all that blocks that come and go touch. Guarded by the owner's heap lock; next and prev by the pool's while
+     * the slot is EMPTY. */
     struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY slots */
+    char *blocks;                /* the first block; constant from slab_init to release */
+    uint64_t free_word;          /* the free bitmap, where one word holds it */
     uint32_t nonempty;
+    uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
+                         0 when all holes since have been found. Others may look */
     uint16_t nfree; /* others may look at it, and decide by it only whether to look closer */
     uint16_t fresh_from;
-    uint8_t bin; /* enum hk_bin, in heap.h */
-    bool holed;  /* some page may be absent */
-    uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
     uint16_t nabsent;
     uint16_t idle_counted; /* what of the idle blocks is in the owner's idle_bytes */
     uint16_t settle_at;    /* with so many free blocks the slab belongs into another bin, or is to be released */
-    uint32_t touched; /* while no slab is here: bytes of the slot, from its start, that may have been written to */
-    uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
-                         0 when all holes since have been found. Others may look */
-    struct hk_superslab *superslab; /* constant */
-    uint64_t free_word;             /* the free bitmap, where one word holds it */
-
-    /* Line two. Constant from slab_init to release, and written only while no block is live: */
-    HK_CACHE_ALIGNED char *blocks; /* the first block */
-    uint32_t generation;           /* counts slab_init; tells an outbox entry of an earlier life */
-    uint8_t class;
+    uint8_t bin;           /* enum hk_bin, in heap.h */
+    bool holed;            /* some page may be absent */
+    uint8_t class;         /* this and slots: constant from slab_init to release */
     uint8_t slots;
     uint8_t slot; /* of the superslab; constant */
     uint8_t head; /* in every slot of a run: distance to its first slot */
-    /* Atomic, by anyone: */
-    struct hk_heap *_Atomic owner; /* NULL while the slot is not ACTIVE */
-    _Atomic uint32_t summary;
-    _Atomic uint32_t remote_count; /* remote frees not yet harvested; a hint, raised before the bit is set */
-    struct hk_slab *pending_next;  /* by the holder of the token */
-    _Atomic uint64_t remote_word;  /* the remote bitmap, where one word holds it */
+
+    /* Line two. */
+    HK_CACHE_ALIGNED struct hk_superslab *superslab; /* constant */
+    struct hk_heap *_Atomic owner; /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone */
+    uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
+    uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
 };
 
 /* One per superslab that has been cut into slots; slabs fill a page. The bitmaps are those of slabs with more blocks than
- * a word has bits; the remote ones lie apart, so that a program without remote frees does not touch their pages. */
+ * a word has bits. */
 struct hk_slot_table {
     struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
     uint64_t free[HK_SLOTS_PER_SUPERSLAB][HK_SLAB_WORDS];
-    _Atomic uint64_t remote[HK_SLOTS_PER_SUPERSLAB][HK_SLAB_WORDS];
 };
 
+_Static_assert(offsetof(struct hk_slab, superslab) == HK_CACHE_LINE, "what blocks touch fills one cache line");
 _Static_assert(sizeof(struct hk_slab) == 2 * HK_CACHE_LINE, "a slab's descriptor is two cache lines");
 
 HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
@@ -73,15 +64,13 @@ HK_INLINE struct hk_slot_table *hk_slab_table(struct hk_slab *slab)
     return (struct hk_slot_table *)(void *)(slab - slab->slot);
 }
 
-HK_INLINE uint64_t *hk_slab_free_words(struct hk_slab *slab)
+/* For those who know the slab's class. */
+HK_INLINE uint64_t *hk_slab_words_of(struct hk_slab *slab, const struct hk_class *class)
 {
-    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->free_word : hk_slab_table(slab)->free[slab->slot];
+    return class->nblocks <= HK_WORD_BITS ? &slab->free_word : hk_slab_table(slab)->free[slab->slot];
 }
 
-HK_INLINE _Atomic uint64_t *hk_slab_remote_words(struct hk_slab *slab)
-{
-    return hk_slab_class(slab)->nblocks <= HK_WORD_BITS ? &slab->remote_word : hk_slab_table(slab)->remote[slab->slot];
-}
+HK_INLINE uint64_t *hk_slab_free_words(struct hk_slab *slab) { return hk_slab_words_of(slab, hk_slab_class(slab)); }
 
 HK_INLINE unsigned hk_slab_nwords(const struct hk_slab *slab)
 {
@@ -126,13 +115,17 @@ struct hk_slab *hk_slab_of(const void *p);
 
 /* What a pointer is that is not the start of a block of the slab. */
 struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p);
-/* The index of the block that starts at p; if none does, false, and fault says what p is. */
-HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault)
+/* The index of the block that starts at p in a slab of a class; false if none does. */
+HK_INLINE bool hk_slab_find(const struct hk_slab *slab, const struct hk_class *class, const void *p, unsigned *index)
 {
-    const struct hk_class *class = hk_slab_class(slab);
     size_t offset = (size_t)((const char *)p - slab->blocks);
     *index = hk_class_index(class, offset);
-    if (HK_LIKELY(*index < class->nblocks && (size_t)*index * class->size == offset))
+    return *index < class->nblocks && (size_t)*index * class->size == offset;
+}
+/* The same; if none does, fault says what p is. */
+HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault)
+{
+    if (HK_LIKELY(hk_slab_find(slab, hk_slab_class(slab), p, index)))
         return true;
     hk_fault_note(fault, hk_slab_fault(slab, p));
     return false;
@@ -150,10 +143,10 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
 
 /* Takes up to want free blocks, lowest address first; returns how many. */
 unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want);
-/* Marks a block free; false if it was free already. */
-HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
+/* Marks a block of a slab of a class free; false if it was free already. */
+HK_INLINE bool hk_slab_put_of(struct hk_slab *slab, const struct hk_class *class, unsigned index)
 {
-    uint64_t *free = &hk_slab_free_words(slab)[index / HK_WORD_BITS];
+    uint64_t *free = &hk_slab_words_of(slab, class)[index / HK_WORD_BITS];
     uint64_t bit = 1ull << (index % HK_WORD_BITS);
     uint64_t old = *free;
     if (HK_UNLIKELY((old & bit) != 0))
@@ -163,12 +156,30 @@ HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
     __atomic_store_n(&slab->nfree, (uint16_t)(slab->nfree + 1), __ATOMIC_RELAXED);
     return true;
 }
+HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
+{
+    return hk_slab_put_of(slab, hk_slab_class(slab), index);
+}
 /* Marks the blocks of mask in a word free; returns those that were free already. */
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* Takes the blocks of mask, all of them free, out of a word. */
 void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask);
-/* True if the block is marked free, or has been freed remotely. */
-bool hk_slab_is_free(struct hk_slab *slab, unsigned index);
+/* True if the block is marked free. */
+HK_INLINE bool hk_slab_is_free_of(struct hk_slab *slab, const struct hk_class *class, unsigned index)
+{
+    uint64_t word = __atomic_load_n(&hk_slab_words_of(slab, class)[index / HK_WORD_BITS], __ATOMIC_RELAXED);
+    return (word >> (index % HK_WORD_BITS)) & 1;
+}
+HK_INLINE bool hk_slab_is_free(struct hk_slab *slab, unsigned index)
+{
+    return hk_slab_is_free_of(slab, hk_slab_class(slab), index);
+}
+/* True if a block starts at p that is not marked free. */
+HK_INLINE bool hk_slab_uses(struct hk_slab *slab, const struct hk_class *class, const void *p)
+{
+    unsigned index;
+    return hk_slab_find(slab, class, p, &index) && !hk_slab_is_free_of(slab, class, index);
+}
 
 /* Walks the invariants; for debug builds. */
 void hk_slab_check(struct hk_slab *slab);

@@ -46,6 +46,13 @@ HK_INLINE unsigned hk_slot_number(const void *p)
     return (unsigned)((uintptr_t)p >> HK_SLOT_SHIFT) % HK_SLOTS_PER_SUPERSLAB;
 }
 
+/* The slab of a pointer whose key says that it is in one of the class. */
+HK_INLINE struct hk_slab *hk_slab_at(const void *p, const struct hk_class *class)
+{
+    struct hk_slab *slab = &hk_superslab_at(p)->table->slabs[hk_slot_number(p)];
+    return class->slots == 1 ? slab : slab - slab->head;
+}
+
 /* The first of n adjacent superslabs, committed, in state `state`; NULL without memory. Lock held. */
 struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state);
 /* Takes the n superslabs behind a run of `have` that starts at first, if they are free. Lock held. */

@@ -10,9 +10,7 @@ static void hk_add_slab(struct hk_slab *slab, void *context)
     struct hk_stats *stats = context;
     struct hk_class_stats *class = &stats->classes[slab->class];
     size_t nblocks = hk_slab_class(slab)->nblocks;
-    size_t free = __atomic_load_n(&slab->nfree, __ATOMIC_RELAXED) +
-                  (size_t)atomic_load_explicit(&slab->remote_count, memory_order_relaxed);
-    free = free < nblocks ? free : nblocks;
+    size_t free = hk_slab_nfree(slab);
     class->slabs++;
     class->free += free;
     class->live += nblocks - free; /* cached ones are taken off below */

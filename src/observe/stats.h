@@ -12,7 +12,7 @@ struct hk_class_stats {
     size_t slabs;
     size_t live;   /* blocks that the program has */
     size_t cached; /* blocks in magazines, as of each magazine's last slow path */
-    size_t free;   /* blocks free in slabs, remote frees included */
+    size_t free;   /* blocks free in slabs */
 };
 
 struct hk_stats {

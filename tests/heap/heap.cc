@@ -99,18 +99,40 @@ TEST_F(Heap, MakesRoomByGivingBackTheOlderHalf)
     heap.give({blocks.begin() + static_cast<ptrdiff_t>(freed), blocks.end()});
 }
 
-TEST_F(Heap, FlushSendsWhatIsNoLongerItsOwnToItsOwner)
+/* A magazine's blocks keep their slab: what is no longer the heap's was freed twice, and is another's block now. */
+TEST_F(Heap, FlushRefusesWhatIsNoLongerItsOwn)
 {
     TestHeap heap, owner;
     std::vector<void *> blocks = owner.take(k64, 2);
-    void *p = blocks[0], *mine = heap.take_one(k64);
-    heap.free(k64, mine);
-    heap.free(k64, p); /* as after another thread adopted the slab while the heap was parked */
-    EXPECT_EQ(heap.flush(k64).kind, HK_FAULT_NONE);
-    EXPECT_EQ(owner->pending, hk_slab_of(p));
-    EXPECT_EQ(owner.collect().kind, HK_FAULT_NONE);
+    void *p = blocks[0], *mine[] = {heap.take_one(k64), heap.take_one(k64)};
+    heap.free(k64, mine[0]);
+    heap.free(k64, p);
+    heap.free(k64, mine[1]);
+    hk_fault fault = heap.flush(k64);
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_TRUE(fault.late);
+    EXPECT_EQ(fault.ptr, p);
+    EXPECT_EQ(fault.block_size, 64u);
+    EXPECT_FALSE(is_free(p)) << "it is in use";
+    EXPECT_TRUE(is_free(mine[0]));
+    EXPECT_TRUE(is_free(mine[1]));
+    EXPECT_EQ(heap.in_magazine(k64), 0u);
+    owner.give(blocks);
+}
+
+/* The hot path looks at the lower 48 bits of an address, a flush at all. */
+TEST_F(Heap, FlushKnowsAPointerThatIsNone)
+{
+    TestHeap heap;
+    void *p = heap.take_one(k64);
+    void *tagged = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(p) | 1ull << 48);
+    heap.free(k64, tagged);
+    heap.free(k64, p);
+    hk_fault fault = heap.flush(k64);
+    EXPECT_EQ(fault.kind, HK_FAULT_FOREIGN);
+    EXPECT_TRUE(fault.late);
+    EXPECT_EQ(fault.ptr, tagged);
     EXPECT_TRUE(is_free(p));
-    owner.give({blocks[1]});
 }
 
 /* ---- Faults ---- */
@@ -336,7 +358,7 @@ TEST_F(Heap, AParkedHeapsSlabIsAdoptedAfterItsMagazineIsFlushed)
     heap.give({blocks.begin() + 5, blocks.end()});
 }
 
-TEST_F(Heap, AdoptingCollectsWhatWasFreedRemotely)
+TEST_F(Heap, AdoptingOpensWhatWasSentToTheParkedHeap)
 {
     TestHeap heap, other;
     std::vector<void *> blocks = other.take_slab(k1024);
@@ -395,7 +417,9 @@ TEST_F(Heap, DissolvingReleasesWhatIsEmptyAndOrphansTheRest)
     EXPECT_EQ(hk_slab_owner(hk_slab_of(live)), heap.get()) << "adopted from the orphans";
     heap.give({live, static_cast<char *>(live) + 1024});
     EXPECT_EQ(free_remotely(run).kind, HK_FAULT_NONE);
-    EXPECT_EQ(hk_key_kind(hk_key_of(run)), static_cast<unsigned>(HK_KEY_GONE)) << "orphans are released by the last free";
+    hk_heaps_tend(true, &fault);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    EXPECT_EQ(hk_key_kind(hk_key_of(run)), static_cast<unsigned>(HK_KEY_GONE)) << "an orphan's last block has come";
 }
 
 TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)
@@ -513,7 +537,7 @@ TEST_F(Heap, StaysInOrderWhateverHappens)
         TestHeap &heap = *heaps[below(kHeaps)];
         hk_fault fault = hk_slab_owner(hk_slab_of(p)) == heap.get() ? heap.free(size_class, p)
                          : below(4) == 0                            ? free_remotely(p)
-                                                                    : heap.add_to_outbox(p);
+                                                                    : heap.free_to_other(p);
         ASSERT_EQ(fault.kind, HK_FAULT_NONE);
     };
     for (int step = 0; step < 40000 / HK_TEST_SLOWDOWN; step++) {
@@ -528,9 +552,9 @@ TEST_F(Heap, StaysInOrderWhateverHappens)
         } else if (what < 90 && !live.empty()) {
             free_one(below(live.size()));
         } else if (what < 93) {
-            EXPECT_EQ(heap.collect().kind, HK_FAULT_NONE);
+            EXPECT_EQ((below(2) == 0 ? heap.open_parcels() : heap.stow_parcels()).kind, HK_FAULT_NONE);
         } else if (what < 95) {
-            EXPECT_EQ(heap.drain_outbox().kind, HK_FAULT_NONE);
+            heap.send_outbox();
         } else if (what == 95) {
             heap.flush(size_class);
         } else if (what == 96) {

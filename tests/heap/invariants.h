@@ -54,6 +54,27 @@ inline std::vector<struct hk_heap *> all_heaps()
     return found;
 }
 
+/* A heap that is in no list and owns nothing: it only sends what it has freed of others'. */
+inline struct hk_heap *somebody()
+{
+    static hk_thread_heap *const made = [] {
+        static hk_thread_heap heap{};
+        hk_lock_init(&heap.heap.lock, HK_RANK_HEAP);
+        return &heap;
+    }();
+    return &made->heap;
+}
+
+/* Those that have an outbox and parcels. */
+inline std::vector<struct hk_heap *> sending_heaps()
+{
+    std::vector<struct hk_heap *> found = all_heaps();
+    found.erase(std::remove(found.begin(), found.end(), &hk_guests), found.end());
+    found.erase(std::remove(found.begin(), found.end(), &hk_orphans), found.end());
+    found.push_back(somebody());
+    return found;
+}
+
 /* Free runs are as long as can be, and know their length and memory; the counts are right; the LRU cache is a list of
  * all that is resident, by age. */
 inline void check_superslabs()
@@ -213,14 +234,6 @@ inline void check_slab(hk_slab *slab, bool some_out = false)
         EXPECT_EQ(hk_slab_of(first + i * HK_SLOT_SIZE), slab) << "slot " << i;
         EXPECT_NE(slab->superslab->active & (1u << (slab->slot + i)), 0u) << "slot " << i << " is not ACTIVE";
     }
-    /* A block is not free twice; what is in the remote bitmap is flagged in a summary that is queued. */
-    for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
-        uint64_t remote = hk_slab_remote_words(slab)[w];
-        EXPECT_EQ(hk_slab_free_words(slab)[w] & remote, 0u) << "word " << w;
-        if (remote != 0) {
-            EXPECT_NE(slab->summary & (1u << w), 0u) << "word " << w << " is not flagged";
-        }
-    }
 }
 
 /* Every slab is where its owner finds it, by its number of free blocks; the counts of slabs and the sums of idle bytes
@@ -231,19 +244,12 @@ inline void check_heaps()
     std::map<struct hk_heap *, std::map<unsigned, uint32_t>> nslabs, with_blocks;
     std::map<struct hk_heap *, size_t> idle_bytes;
     size_t all_idle_bytes = 0;
-    std::set<hk_slab *> queued;
-    for (struct hk_heap *heap : all_heaps())
-        for (hk_slab *slab = heap->pending; slab != nullptr; slab = slab->pending_next) {
-            EXPECT_NE(slab->summary, 0u) << "queued without a token";
-            ASSERT_TRUE(queued.insert(slab).second) << "queued twice";
-        }
     for (hk_slab *slab : all_slabs()) {
         check_slab(slab);
         nslabs[hk_slab_owner(slab)][slab->class_]++;
         EXPECT_EQ(slab->idle_counted, hk_slab_nidle(slab));
         idle_bytes[hk_slab_owner(slab)] += size_t{hk_slab_nidle(slab)} * hk_slab_class(slab)->size;
         with_blocks[hk_slab_owner(slab)][slab->class_] += slab->bin != HK_BIN_FULL;
-        EXPECT_EQ(slab->summary != 0, queued.count(slab) == 1) << "a token without a queue";
         if (slab->bin != HK_BIN_CURRENT) {
             EXPECT_EQ(slab->bin, expected_bin(slab));
         }
@@ -272,11 +278,61 @@ inline void check_heaps()
     EXPECT_EQ(hk_heaps_idle_bytes(), all_idle_bytes);
 }
 
+/* Each parcel that was ever used is in one place: the stock or the returned stack of its home, empty; or pending for
+ * some heap, and not empty. The blocks in them and in outboxes are live, and there once. For tests that free no block
+ * twice. */
+inline void check_parcels()
+{
+    std::set<const hk_parcel *> seen;
+    std::set<const void *> on_their_way;
+    auto check_block = [&](const void *p) {
+        ASSERT_TRUE(on_their_way.insert(p).second) << p << " is on its way twice";
+        hk_slab *slab = nullptr;
+        unsigned index = 0;
+        hk_fault fault{};
+        ASSERT_TRUE(hk_block_slab(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault)) << p << " is no block";
+        EXPECT_FALSE(hk_slab_is_free(slab, index)) << p << " is free, and on its way";
+    };
+    auto check_stack = [&](const hk_parcel *parcel, const char *where, const struct hk_heap *home) {
+        SCOPED_TRACE(where);
+        for (; parcel != nullptr; parcel = parcel->next) {
+            ASSERT_TRUE(seen.insert(parcel).second) << "a parcel is in two places";
+            ASSERT_NE(parcel->home, nullptr);
+            const hk_parcel *first = hk_parcels_of(parcel->home);
+            ASSERT_GE(parcel, first);
+            ASSERT_LT(parcel, first + parcel->home->parcels_begun) << "was never begun";
+            if (home != nullptr) {
+                EXPECT_EQ(parcel->home, home);
+                EXPECT_EQ(parcel->count, 0) << "came home with something in it";
+            } else {
+                EXPECT_GT(parcel->count, 0) << "an empty parcel waits to be opened";
+                ASSERT_LE(parcel->count, HK_PARCEL_BLOCKS);
+                for (unsigned i = 0; i < parcel->count; i++)
+                    check_block(parcel->blocks[i]);
+            }
+        }
+    };
+    size_t begun = 0;
+    for (const struct hk_heap *heap : all_heaps())
+        check_stack(heap->pending, "pending", nullptr);
+    for (struct hk_heap *heap : sending_heaps()) {
+        EXPECT_LE(heap->parcels_begun, HK_PARCELS);
+        begun += heap->parcels_begun;
+        check_stack(heap->stock, "in stock", heap);
+        check_stack(heap->returned, "returned", heap);
+        for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++)
+            if (const void *p = hk_outbox_of(heap)[i])
+                check_block(p);
+    }
+    EXPECT_EQ(seen.size(), begun) << "parcels that are nowhere";
+}
+
 inline void check_everything()
 {
     check_superslabs();
     check_pool();
     check_heaps();
+    check_parcels();
 }
 
 #endif

@@ -204,7 +204,7 @@ TEST_F(Purge, ASlabThatIsUsedAgainIsYoungAgain)
     advance(HK_CLOCK_SECOND);
     heap.give({heap.take_one(k4096)}); /* the fullest, and of equals any */
     EXPECT_EQ(free_remotely(live[1][0]).kind, HK_FAULT_NONE);
-    EXPECT_EQ(heap.collect().kind, HK_FAULT_NONE); /* the slab is empty, and released */
+    EXPECT_EQ(heap.open_parcels().kind, HK_FAULT_NONE); /* the slab is empty, and released */
     advance(1);
     unsigned old = 0;
     for (size_t i : {0, 2})
@@ -597,6 +597,7 @@ TEST_F(Purge, MemoryThatIsNeededAgainIsRegretted)
     LargeBlock(3 * kMib).free();
     EXPECT_EQ(since(), 0u) << "it never had memory";
     purge(HK_PURGE_ALL);
+    EXPECT_EQ(since(), HK_SLOT_SIZE) << "the pages of a slab that is released, which paid for the large block";
     LargeBlock(3 * kMib).free();
     EXPECT_EQ(since(), 2 * HK_SUPERSLAB_SIZE);
     give(pins);
@@ -686,13 +687,13 @@ TEST_F(Purge, WhatAParkedHeapLeavesIdleGoes)
     give(live);
 }
 
-TEST_F(Purge, TheOutboxOfAHeapThatStandsStillIsDrained)
+TEST_F(Purge, TheOutboxOfAHeapThatStandsStillIsSent)
 {
     TestHeap freer;
     Blocks blocks = heap.take(k64, 10);
     hk_slab *slab = hk_slab_of(blocks[0]);
     freer->tick++;
-    freer.add_to_outbox(blocks[3]);
+    ASSERT_TRUE(freer.post({blocks[3]}));
     for (int pass = 0; pass < 3; pass++) {
         purge(HK_PURGE_DECAY);
         EXPECT_EQ(slab->nfree, 1024 - 10) << "it has been at work since the last pass";
@@ -702,12 +703,12 @@ TEST_F(Purge, TheOutboxOfAHeapThatStandsStillIsDrained)
     purge(HK_PURGE_DECAY);
     EXPECT_EQ(slab->nfree, 1024 - 10);
     purge(HK_PURGE_DECAY);
-    EXPECT_EQ(slab->nfree, 1024 - 9) << "and it is collected, too: the owner stands still";
+    EXPECT_EQ(slab->nfree, 1024 - 9) << "and it is given back, too: the owner stands still";
     blocks.erase(blocks.begin() + 3);
     heap.give(blocks);
 }
 
-TEST_F(Purge, AnOwnerAtWorkCollectsItself)
+TEST_F(Purge, AnOwnerAtWorkOpensItsParcelsItself)
 {
     TestHeap freer;
     Blocks blocks = heap.take(k64, 10);
@@ -821,7 +822,7 @@ TEST_F(Purge, StaysInOrderWhateverHappens)
                 TestHeap &by = heaps[below(3)];
                 hk_fault fault = hk_slab_owner(hk_slab_of(p)) == by.get() ? by.give({p})
                                  : below(4) == 0                          ? free_remotely(p)
-                                                                          : by.add_to_outbox(p);
+                                                                          : by.free_to_other(p);
                 ASSERT_EQ(fault.kind, HK_FAULT_NONE);
             }
             live.erase(live.begin() + static_cast<ptrdiff_t>(from),
@@ -840,7 +841,7 @@ TEST_F(Purge, StaysInOrderWhateverHappens)
             } else if (what < 70 && !live.empty()) {
                 free_some(below(live.size()), 1 + below(200));
             } else if (what < 80) {
-                EXPECT_EQ(h.collect().kind, HK_FAULT_NONE);
+                EXPECT_EQ(h.open_parcels().kind, HK_FAULT_NONE);
             } else if (what < 84) {
                 purge(static_cast<hk_purge_level>(below(3)), below(4) == 0 ? below(kMib) : 0,
                       below(2) == 0 ? SIZE_MAX : below(8 * kMib));
@@ -853,7 +854,7 @@ TEST_F(Purge, StaysInOrderWhateverHappens)
                 h.park();
                 h.start();
             } else if (what == 96) {
-                EXPECT_EQ(h.drain_outbox().kind, HK_FAULT_NONE);
+                h.send_outbox();
             } else if (what == 97) {
                 make_cached(1 + below(3));
                 purge(HK_PURGE_ALL);
@@ -878,7 +879,7 @@ TEST_F(Purge, ThreadsKeepTheirBlocksWhilePagesGo)
     auto free_it = [](TestHeap &by, void *p) {
         size_t size = hk_slab_class(hk_slab_of(p))->size;
         EXPECT_TRUE(holds(p, size));
-        hk_fault fault = hk_slab_owner(hk_slab_of(p)) == by.get() ? by.give({p}) : by.add_to_outbox(p);
+        hk_fault fault = hk_slab_owner(hk_slab_of(p)) == by.get() ? by.give({p}) : by.free_to_other(p);
         EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     };
     std::thread purger([&] {
@@ -904,7 +905,7 @@ TEST_F(Purge, ThreadsKeepTheirBlocksWhilePagesGo)
                 if (p != nullptr)
                     free_it(mine, p);
                 if (i % 64 == 0) {
-                    EXPECT_EQ(mine.collect().kind, HK_FAULT_NONE);
+                    EXPECT_EQ(mine.open_parcels().kind, HK_FAULT_NONE);
                     atomic_store(&mine->tick, mine->tick + 1);
                 }
                 if (i % 128 == 0) {
@@ -928,7 +929,7 @@ TEST_F(Purge, ThreadsKeepTheirBlocksWhilePagesGo)
     for (auto &mailbox : mailboxes)
         if (void *p = mailbox.exchange(nullptr))
             free_it(heap, p);
-    EXPECT_EQ(heap.drain_outbox().kind, HK_FAULT_NONE);
+    EXPECT_TRUE(heap.send_outbox());
 }
 
 } // namespace

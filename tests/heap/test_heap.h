@@ -42,6 +42,21 @@ class WithOption
     char old_[64];
 };
 
+/* Gives a block to its owner under the owner's lock, as a thread does whose outbox is of no use. */
+inline hk_fault free_directly(void *p)
+{
+    hk_fault fault{};
+    for (unsigned left = 1; left > 0;) {
+        struct hk_heap *owner = hk_block_owner(p, &fault);
+        if (owner == nullptr)
+            break;
+        HeldLock held(&owner->lock);
+        hk_parcels_open(owner, nullptr, &fault);
+        left = hk_heap_give(owner, &p, 1, &fault);
+    }
+    return fault;
+}
+
 /* The heap of a thread that is none. Its operations expect to find no fault, but for those that a test asks for. */
 class TestHeap
 {
@@ -63,6 +78,7 @@ class TestHeap
     {
         heap_ = hk_heap_obtain(tops_, this);
         ASSERT_NE(heap_, nullptr);
+        send_outbox(); /* the heap's last thread may have left something in it */
     }
     struct hk_heap *park()
     {
@@ -92,35 +108,69 @@ class TestHeap
         std::vector<void *> blocks = take(size_class, 1, fresh);
         return blocks.empty() ? nullptr : blocks[0];
     }
-    hk_fault give(const std::vector<void *> &blocks)
+    /* What is another's goes to its owner. */
+    hk_fault give(std::vector<void *> blocks)
     {
         hk_fault fault{};
-        HeldLock held(&heap_->lock);
-        hk_heap_give(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), &fault);
+        unsigned others;
+        {
+            HeldLock held(&heap_->lock);
+            others = hk_heap_give(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), &fault);
+        }
+        for (unsigned i = 0; i < others; i++)
+            hk_fault_note(&fault, free_directly(blocks[i]));
         return fault;
     }
-    hk_fault collect()
+
+    /* What a thread does with blocks of others: no lock is held. False if there is no place for them all. */
+    bool post(const std::vector<void *> &blocks)
+    {
+        if (posted_ + blocks.size() > HK_OUTBOX_BLOCKS)
+            return false;
+        for (void *p : blocks)
+            atomic_store_explicit(&hk_outbox_of(heap_)[posted_++], p, memory_order_release);
+        return true;
+    }
+    bool send_outbox(hk_fault *fault)
+    {
+        HeldLock held(&heap_->lock);
+        bool all = hk_outbox_send(heap_, fault);
+        void **outbox = hk_outbox_of(heap_), **end = outbox + HK_OUTBOX_BLOCKS;
+        void **left = std::remove(outbox, end, nullptr); /* what is left moves to the front */
+        std::fill(left, end, nullptr);
+        posted_ = static_cast<unsigned>(left - outbox);
+        return all;
+    }
+    /* False if something stays. */
+    bool send_outbox()
+    {
+        hk_fault fault{};
+        bool all = send_outbox(&fault);
+        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+        return all;
+    }
+    /* Into the slabs, as others do it for the heap. */
+    hk_fault open_parcels()
     {
         hk_fault fault{};
         HeldLock held(&heap_->lock);
-        hk_heap_collect(heap_, &fault);
+        hk_parcels_open(heap_, nullptr, &fault);
         return fault;
     }
-    hk_fault add_to_outbox(void *p)
+    /* Into the magazines first, as its thread does it. */
+    hk_fault stow_parcels()
     {
         hk_fault fault{};
-        unsigned index;
-        hk_slab *slab = hk_slab_of(p);
-        EXPECT_TRUE(hk_slab_index(slab, p, &index, &fault));
         HeldLock held(&heap_->lock);
-        hk_outbox_add(heap_, slab, index, &fault);
+        hk_parcels_open(heap_, tops_, &fault);
         return fault;
     }
-    hk_fault drain_outbox()
+    /* Frees a block of another heap as best can be. */
+    hk_fault free_to_other(void *p)
     {
         hk_fault fault{};
-        HeldLock held(&heap_->lock);
-        hk_outbox_drain(heap_, &fault);
+        if (!post({p}) && !(send_outbox(&fault) && post({p})))
+            hk_fault_note(&fault, free_directly(p));
         return fault;
     }
 
@@ -178,6 +228,7 @@ class TestHeap
   private:
     struct hk_heap *heap_ = nullptr;
     void **tops_[HK_NCLASSES];
+    unsigned posted_ = HK_OUTBOX_BLOCKS; /* places of the outbox */
 };
 
 inline bool is_free(void *p)
@@ -189,14 +240,54 @@ inline bool is_free(void *p)
     return hk_slab_is_free(slab, index);
 }
 
-inline hk_fault free_remotely(void *p)
+/* Blocks that somebody else has freed: parcels of a heap that no test knows arrive at their owners; or the blocks do,
+ * if all these parcels are on their way. */
+inline hk_fault free_remotely(std::vector<void *> blocks)
+{
+    struct hk_heap *heap = somebody();
+    hk_fault fault{};
+    {
+        HeldLock held(&heap->lock);
+        void **outbox = hk_outbox_of(heap), **end = outbox + HK_OUTBOX_BLOCKS;
+        bool all = true;
+        while (all && !blocks.empty()) {
+            size_t n = std::min(blocks.size(), size_t{HK_OUTBOX_BLOCKS});
+            std::copy_n(blocks.begin(), n, outbox);
+            blocks.erase(blocks.begin(), blocks.begin() + static_cast<ptrdiff_t>(n));
+            all = hk_outbox_send(heap, &fault);
+        }
+        std::remove_copy(outbox, end, std::back_inserter(blocks), nullptr);
+        std::fill(outbox, end, nullptr);
+    }
+    for (void *p : blocks)
+        hk_fault_note(&fault, free_directly(p));
+    return fault;
+}
+inline hk_fault free_remotely(void *p) { return free_remotely(std::vector<void *>{p}); }
+
+inline bool is_anything_on_its_way()
+{
+    for (const struct hk_heap *heap : all_heaps())
+        if (heap->pending != nullptr)
+            return true;
+    for (struct hk_heap *heap : sending_heaps())
+        for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++)
+            if (hk_outbox_of(heap)[i] != nullptr)
+                return true;
+    return false;
+}
+
+/* Until all that others have freed is where it belongs. One pass may leave what was passed on to a heap that it had been
+ * to, and what found no parcel before others came home. */
+inline void tend_all()
 {
     hk_fault fault{};
-    unsigned index;
-    hk_slab *slab = hk_slab_of(p);
-    EXPECT_TRUE(hk_slab_index(slab, p, &index, &fault));
-    hk_remote_free(slab, index / HK_WORD_BITS, 1ull << (index % HK_WORD_BITS), &fault);
-    return fault;
+    hk_heaps_tend(true, &fault);
+    for (int passes = 1; is_anything_on_its_way(); passes++) {
+        ASSERT_LT(passes, 100) << "it does not arrive";
+        hk_heaps_tend(true, &fault);
+    }
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
 }
 
 /* Everything back to the start: no parked heap has slabs, no slab is kept, no memory is cached. */
@@ -204,8 +295,8 @@ inline void trim_all()
 {
     hk_fault fault{};
     hk_heaps_dissolve_parked(UINT32_MAX, &fault);
-    hk_heaps_tend(true, &fault);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    tend_all();
     hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
     hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
     hk_large_purge(0, UINT64_MAX);
