@@ -83,6 +83,7 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
             return p;
         hk_heap_enter(heap, fault);
         p = hk_magazine_pop(class); /* what others freed may be there now */
+        hk_heap_note_alloc(heap, class, hk_self.top);
         guest = p == NULL && hk_heap_is_guest_for(heap, class);
         bool one = wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY;
         if (p == NULL && !guest)
@@ -189,22 +190,24 @@ static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk
     hk_heap_leave(heap, fault);
 }
 
-/* Puts a block of another heap into the outbox; false if that has no room for it, if it is there already, if the pointer
- * may be anything, or if somebody must be woken. */
-static bool hk_free_to_outbox(void *p)
+/* True if this is what the thread has put into its outbox last; the outbox has been used. */
+HK_INLINE bool hk_outbox_ends_with(const void *p)
+{
+    return atomic_load_explicit(hk_self.outbox_next - 1, memory_order_relaxed) == p;
+}
+
+/* Puts a block of another heap into the outbox; false if that has no room for it, if it is there already, if the key is
+ * not that of a block, or if somebody must be woken. */
+HK_INLINE bool hk_free_to_outbox(void *p, hk_key key)
 {
     struct hk_thread *self = &hk_self;
-    hk_key key = hk_key_of_any(p);
-    unsigned used = self->outbox_used;
-    if (key == 0 || hk_key_kind(key) >= HK_NCLASSES || used == HK_OUTBOX_BLOCKS || hk_maintenance_is_asleep())
+    if (HK_UNLIKELY(key == 0 || hk_key_kind(key) >= HK_NCLASSES || hk_maintenance_is_asleep()))
         return false;
-    uint32_t size = hk_classes[hk_key_kind(key)].size;
-    void *_Atomic *place = &hk_outbox_of(self->heap)[used];
-    if (size > self->outbox_room || (used > 0 && atomic_load_explicit(place - 1, memory_order_relaxed) == p))
+    uint32_t bytes = hk_outbox_bytes(hk_key_kind(key));
+    if (HK_UNLIKELY(bytes > self->outbox_room || hk_outbox_ends_with(p)))
         return false;
-    self->outbox_room -= size;
-    self->outbox_used = (uint16_t)(used + 1);
-    atomic_store_explicit(place, p, memory_order_release);
+    self->outbox_room -= bytes;
+    atomic_store_explicit(self->outbox_next++, p, memory_order_release);
     return true;
 }
 
@@ -216,22 +219,15 @@ static void hk_free_direct(void *p, struct hk_fault *fault)
         if (HK_UNLIKELY(owner == NULL))
             return;
         hk_heap_enter(owner, fault);
-        left = hk_heap_give(owner, &p, 1, fault); /* one, if the slab was adopted meanwhile */
+        left = hk_heap_give(owner, &p, 1, NULL, fault); /* one, if the slab was adopted meanwhile */
         owner->counts.direct_frees++;
         hk_heap_leave(owner, fault);
     }
 }
 
-/* True if this is what the thread has put into its outbox last. */
-static bool hk_outbox_ends_with(const void *p)
-{
-    unsigned used = hk_self.outbox_used;
-    return used > 0 && atomic_load_explicit(&hk_outbox_of(hk_self.heap)[used - 1], memory_order_relaxed) == p;
-}
-
 static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault)
 {
-    if (HK_UNLIKELY(heap != NULL && hk_outbox_ends_with(p))) {
+    if (HK_UNLIKELY(hk_self.outbox_next != NULL && hk_outbox_ends_with(p))) {
         hk_fault_note(fault, (struct hk_fault){
                                  .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_usable(p)});
         return;
@@ -240,7 +236,7 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
         hk_heap_enter(heap, fault);
         hk_thread_send(fault);
         hk_heap_leave(heap, fault);
-        if (hk_free_to_outbox(p))
+        if (hk_free_to_outbox(p, hk_key_of_any(p)))
             return;
     }
     hk_free_direct(p, fault);
@@ -269,8 +265,8 @@ HK_NOINLINE void hk_free_slow(void *p)
 {
     if (p == NULL)
         return;
-    hk_key class = hk_key_of(p) ^ hk_self.owner_key;
-    if (class < HK_NCLASSES || !hk_free_to_outbox(p))
+    hk_key key = hk_key_of_any(p);
+    if ((key ^ hk_self.owner_key) < HK_NCLASSES || !hk_free_to_outbox(p, key))
         hk_free_any(p, "free");
 }
 
@@ -439,7 +435,7 @@ void hk_free_many(void *const *blocks, size_t count)
         if (n > 0) {
             struct hk_fault fault = HK_NO_FAULT;
             hk_heap_enter(heap, &fault);
-            unsigned left = hk_heap_give(heap, slab_blocks, n, &fault);
+            unsigned left = hk_heap_give(heap, slab_blocks, n, NULL, &fault);
             hk_heap_leave(heap, &fault);
             while (left > 0)
                 hk_free_direct(slab_blocks[--left], &fault);

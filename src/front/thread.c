@@ -11,7 +11,6 @@
 HK_TLS struct hk_thread hk_self = {
     .top = {[0 ... HK_NCLASSES - 1] = HK_NO_MAGAZINE},
     .owner_key = HK_KEY_NOBODY,
-    .outbox_used = HK_OUTBOX_BLOCKS,
 };
 
 /* The thread-specific key whose destructor parks the heap. */
@@ -28,7 +27,8 @@ static void hk_thread_detach_heap(struct hk_thread *self, struct hk_fault *fault
     self->state = HK_THREAD_EXITED;
     self->owner_key = HK_KEY_NOBODY;
     self->heap = NULL;
-    self->outbox_used = HK_OUTBOX_BLOCKS;
+    self->outbox_room = 0;
+    self->outbox_next = NULL;
     for (unsigned i = 0; i < HK_NCLASSES; i++)
         self->top[i] = HK_NO_MAGAZINE;
     hk_heap_park(heap, tops, fault);
@@ -152,23 +152,24 @@ void hk_thread_after_fork(void)
 void hk_thread_send(struct hk_fault *fault)
 {
     struct hk_thread *self = &hk_self;
+    if (!hk_parcels_at_hand(self->heap))
+        return;
     bool all = hk_outbox_send(self->heap, fault);
     if (self->owner_key == HK_KEY_NOBODY)
         return; /* its frees go to the owners at once */
-    self->outbox_used = 0;
+    void *_Atomic *outbox = hk_outbox_of(self->heap);
+    self->outbox_next = outbox;
     self->outbox_room = HK_OUTBOX_BYTES;
     if (HK_LIKELY(all))
         return;
     /* What is left moves to the front. */
-    void *_Atomic *outbox = hk_outbox_of(self->heap);
     for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) {
         void *p = atomic_load_explicit(&outbox[i], memory_order_relaxed);
         if (p == NULL)
             continue;
         atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
-        atomic_store_explicit(&outbox[self->outbox_used++], p, memory_order_relaxed);
-        uint32_t size = hk_classes[hk_key_kind(hk_key_of(p))].size;
-        self->outbox_room = self->outbox_room > size ? self->outbox_room - size : 0;
+        atomic_store_explicit(self->outbox_next++, p, memory_order_relaxed);
+        self->outbox_room -= hk_outbox_bytes(hk_key_kind(hk_key_of(p)));
     }
 }
 

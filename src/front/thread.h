@@ -22,8 +22,8 @@ struct hk_thread {
     uint8_t state;
     bool end_is_told; /* our destructor will run */
     bool counted;     /* by the maintenance thread, as one that it works for */
-    uint16_t outbox_used; /* places of the heap's outbox; all, if there is none to be used */
-    uint32_t outbox_room; /* bytes, until it is sent */
+    uint32_t outbox_room;       /* bytes that the heap's outbox may take yet; 0, if there is none to be used */
+    void *_Atomic *outbox_next; /* its next place; NULL, if none was used */
     uint32_t guest_requests;
     struct hk_heap *heap; /* NULL unless RUNNING */
 };

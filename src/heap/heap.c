@@ -396,43 +396,32 @@ bool hk_block_in_use(const void *p)
     return slab != NULL && hk_slab_uses(slab, hk_slab_class(slab), p);
 }
 
-/* Puts a block into its slab, which is the heap's and of the class. */
-HK_INLINE void hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class, void *p, uint32_t now,
+/* Puts a block into its slab, which is the heap's and of the class. False if the slab had to be settled: it may be gone. */
+HK_INLINE bool hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class, void *p, uint32_t now,
                            struct hk_fault *fault)
 {
     unsigned index;
     if (HK_UNLIKELY(!hk_slab_find(slab, class, p, &index))) {
         hk_fault_note(fault, hk_slab_fault(slab, p));
-        return;
+        return true;
     }
-    if (HK_UNLIKELY(!hk_slab_put_of(slab, class, index))) {
+    if (HK_UNLIKELY(!hk_slab_put(slab, index))) {
         hk_fault_note(fault, hk_fault_double_free(slab, index));
-        return;
+        return true;
     }
     __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
     slab->idle_counted++; /* a slab that was adopted is counted as a whole when it settles */
     hk_heap_count_idle(heap, class->size);
-    if (HK_UNLIKELY(slab->nfree >= slab->settle_at))
-        hk_slab_settle(heap, slab);
+    if (HK_LIKELY(slab->nfree < slab->settle_at))
+        return true;
+    hk_slab_settle(heap, slab);
+    return false;
 }
 
-unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, struct hk_fault *fault)
-{
-    hk_assert(hk_lock_held_by_me(&heap->lock));
-    uint32_t now = hk_clock_now();
-    unsigned others = 0;
-    for (unsigned i = 0; i < n; i++) {
-        void *p = blocks[i];
-        hk_key class = hk_key_of_any(p) ^ heap->key;
-        struct hk_slab *slab;
-        /* The key is written before the owner: both say whether the slab is this heap's. */
-        if (HK_UNLIKELY(class >= HK_NCLASSES || hk_slab_owner(slab = hk_slab_at(p, &hk_classes[class])) != heap))
-            blocks[others++] = p;
-        else
-            hk_heap_put(heap, slab, &hk_classes[class], p, now, fault);
-    }
-    return others;
-}
+/* Blocks that are freed one after another often lie side by side: what the last one's slot led to need not be looked up
+ * again. */
+#define HK_NO_SLOT UINTPTR_MAX
+HK_INLINE bool hk_same_slot(const void *p, uintptr_t last) { return ((uintptr_t)p ^ last) < HK_SLOT_SIZE; }
 
 /* The same for blocks of a magazine, which are all of one class and this heap's: slabs change their owner only when no
  * magazine holds a block of them. What is another's now was freed twice. */
@@ -442,12 +431,22 @@ static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void
     const struct hk_class *class = &hk_classes[class_number];
     hk_key key = heap->key | class_number;
     uint32_t now = hk_clock_now();
+    uintptr_t last = HK_NO_SLOT;
+    struct hk_slab *slab = NULL;
     for (unsigned i = 0; i < n; i++) {
-        if (HK_LIKELY(hk_key_of_any(blocks[i]) == key))
-            hk_heap_put(heap, hk_slab_at(blocks[i], class), class, blocks[i], now, fault);
-        else if (hk_block_owner(blocks[i], fault) != NULL)
-            hk_fault_note(fault, (struct hk_fault){
-                                     .kind = HK_FAULT_DOUBLE_FREE, .ptr = blocks[i], .block_size = class->size});
+        void *p = blocks[i];
+        if (!hk_same_slot(p, last)) {
+            if (HK_UNLIKELY(hk_key_of_any(p) != key)) {
+                if (hk_block_owner(p, fault) != NULL)
+                    hk_fault_note(fault, (struct hk_fault){
+                                             .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = class->size});
+                continue;
+            }
+            slab = hk_slab_at(p, class);
+            last = (uintptr_t)p;
+        }
+        if (HK_UNLIKELY(!hk_heap_put(heap, slab, class, p, now, fault)))
+            last = HK_NO_SLOT;
     }
 }
 
@@ -563,7 +562,7 @@ static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **top
             return false; /* the next try looks further */
         unsigned victim = heap->victim = (heap->victim + 1) % HK_NCLASSES;
         struct hk_heap_class *c = &heap->classes[victim];
-        if (victim == class || c->capacity <= hk_capacity_first(victim) || heap->tick - c->last_refill < HK_VICTIM_AGE)
+        if (victim == class || c->capacity <= hk_capacity_first(victim) || heap->tick - c->last_alloc < HK_VICTIM_AGE)
             continue;
         unsigned capacity = c->capacity / 2;
         unsigned held = (unsigned)(tops[victim] - hk_magazine_bottom(heap, victim));
@@ -594,6 +593,13 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
         hk_magazine_set_capacity(heap, class, tops, wanted);
 }
 
+void hk_heap_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    c->last_alloc = heap->tick;
+    c->held = (uint8_t)(c->capacity == 0 ? 0 : tops[class] - hk_magazine_bottom(heap, class));
+}
+
 void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     struct hk_heap_class *c = &heap->classes[class];
@@ -602,7 +608,6 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
-    c->last_refill = heap->tick;
     void *blocks[HK_MAGAZINE_BLOCKS_MAX];
     unsigned got = hk_heap_take(heap, class, blocks, (c->capacity + 1u) / 2, NULL, fault);
     if (got == 0)
@@ -630,21 +635,50 @@ void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLA
         hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
 }
 
-unsigned hk_heap_stow(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault)
+/* Puts a block into a magazine; false if there is no room. What is wrong with the block is found when it is flushed, as with
+ * any other that its owner frees. */
+HK_INLINE bool hk_magazine_stow(void ***top, void *p)
 {
-    hk_heap_count_busy(heap, tops, fault);
+    if (hk_magazine_is_full(*top) || **top == p)
+        return false;
+    *++*top = p;
+    return true;
+}
+
+/* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner is. */
+HK_INLINE bool hk_heap_owns_yet(const struct hk_heap *heap, const void *p, hk_key class)
+{
+    return heap != &hk_orphans || hk_slab_owner(hk_slab_at(p, &hk_classes[class])) == heap;
+}
+
+unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_assert(hk_lock_held_by_me(&heap->lock));
+    if (tops != NULL)
+        hk_heap_count_busy(heap, tops, fault);
+    uint32_t now = hk_clock_now();
     unsigned others = 0;
+    uintptr_t last = HK_NO_SLOT;
+    struct hk_slab *slab = NULL;
+    hk_key class = HK_NCLASSES;
     for (unsigned i = 0; i < n; i++) {
         void *p = blocks[i];
-        hk_key class = hk_key_of_any(p) ^ heap->key;
-        /* What is wrong with a block is found when it is flushed, as with any other that its owner frees. */
-        if (class < HK_NCLASSES && !hk_magazine_is_full(tops[class]) && *tops[class] != p) {
-            *++tops[class] = p;
-            heap->classes[class].held = (uint8_t)(tops[class] - hk_magazine_bottom(heap, class));
-            heap->classes[class].last_refill = heap->tick;
-        } else {
-            blocks[others++] = p;
+        if (!hk_same_slot(p, last)) {
+            class = hk_key_of_any(p) ^ heap->key;
+            bool mine = class < HK_NCLASSES && hk_heap_owns_yet(heap, p, class);
+            last = mine ? (uintptr_t)p : HK_NO_SLOT;
+            slab = NULL;
+            if (HK_UNLIKELY(!mine)) {
+                blocks[others++] = p;
+                continue;
+            }
         }
+        if (tops != NULL && hk_magazine_stow(&tops[class], p))
+            continue;
+        if (slab == NULL)
+            slab = hk_slab_at(p, &hk_classes[class]);
+        if (HK_UNLIKELY(!hk_heap_put(heap, slab, &hk_classes[class], p, now, fault)))
+            last = HK_NO_SLOT;
     }
     return others;
 }

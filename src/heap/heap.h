@@ -40,13 +40,14 @@ struct hk_heap_class {
     struct hk_slab *current;         /* the slab to refill from; in no bin */
     struct hk_slab *bins[HK_NBINS];  /* the other slabs with free blocks; bins[FULL] is not used */
     uint32_t nslabs;
-    uint32_t last_refill;            /* heap's tick at the last refill, for the budget */
+    uint32_t last_alloc;             /* heap's tick when malloc last took the slow path for it, for the budget */
     uint8_t capacity;                /* of the magazine, in blocks; 0 until first used */
     uint32_t guest_since;            /* refills and flushes of the heap when the count below began */
     uint8_t guest_allocs;            /* allocations that were served from the guests' heap */
     uint8_t demand;                  /* since the capacity last changed: refills, or flushes of a medium class, whose blocks
                                         are too large to be taken on the mere chance that they will be wanted */
-    uint8_t held;                    /* blocks in the magazine at the class's last slow path, for statistics */
+    uint8_t held;                    /* blocks in the magazine when malloc last took the slow path for it, or when it was
+                                        flushed; for statistics */
 };
 
 /* Blocks on their way to the heap that owns them (remote.h). */
@@ -57,11 +58,13 @@ struct hk_parcel {
     uint32_t count;
     void *blocks[HK_PARCEL_BLOCKS];
 };
-#define HK_PARCELS 64u /* of a heap */
+#define HK_PARCELS 128u /* of a heap */
 
-/* What a thread has freed of others' waits until it is so much. */
-#define HK_OUTBOX_BLOCKS 128u
-#define HK_OUTBOX_BYTES (64 * HK_KIB)
+/* What a thread has freed of others' waits until it is so much. A small block counts as so many bytes that the places suffice
+ * while the bytes do. */
+#define HK_OUTBOX_BLOCKS (2 * HK_PARCEL_BLOCKS)
+#define HK_OUTBOX_BYTES ((uint32_t)(64 * HK_KIB))
+#define HK_OUTBOX_BYTES_LEAST (HK_OUTBOX_BYTES / (HK_OUTBOX_BLOCKS + 1) + 1)
 
 struct hk_heap_counts {
 #define HK_HEAP_COUNTER(name, doc) size_t name;
@@ -107,7 +110,7 @@ struct hk_heap {
 struct hk_thread_heap {
     struct hk_heap heap;
     void *magazines[HK_NCLASSES][HK_MAGAZINE_WORDS] __attribute__((aligned(64 * sizeof(void *))));
-    void *_Atomic outbox[HK_OUTBOX_BLOCKS]; /* stored to by the heap's thread, emptied by lock holders */
+    void *_Atomic outbox[1 + HK_OUTBOX_BLOCKS]; /* stored to by the heap's thread, emptied by lock holders; [0] stays NULL */
     struct hk_parcel parcels[HK_PARCELS];
 };
 
@@ -155,18 +158,19 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
 unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **out, unsigned want, bool *fresh,
                       struct hk_fault *fault);
-/* Gives those of n blocks that this heap owns back to their slabs; moves the others to the front, and returns how many. */
-unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, struct hk_fault *fault);
 
 /* ---- Magazines; the heap's lock is held, tops are the magazines' tops by class ---- */
 
+/* The slow path is taken to allocate a block of a class. */
+void hk_heap_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
 /* Fills an empty magazine, and returns a block of it; NULL without memory. May take capacity from other magazines. */
 void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Makes room in a full magazine: gives the older half of its blocks back to the slabs. */
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Puts those of n blocks that the heap owns into its magazines, where there is room: they need not go through the slabs to be
- * handed out again. Moves the others to the front, and returns how many. */
-unsigned hk_heap_stow(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL, where there is room, since they
+ * need not go through the slabs then to be handed out again; else to their slabs. Moves the others to the front, and returns
+ * how many. */
+unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine into the slabs. */
 void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */
@@ -186,7 +190,7 @@ HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned class)
 }
 HK_INLINE void *_Atomic *hk_outbox_of(struct hk_heap *heap)
 {
-    return ((struct hk_thread_heap *)(void *)heap)->outbox;
+    return ((struct hk_thread_heap *)(void *)heap)->outbox + 1;
 }
 HK_INLINE struct hk_parcel *hk_parcels_of(struct hk_heap *heap)
 {

@@ -80,7 +80,7 @@ static uint64_t hk_absent_in_word(struct hk_slab *slab, unsigned w)
 
 unsigned hk_holes_count_absent(struct hk_slab *slab)
 {
-    const uint64_t *free = hk_slab_free_words(slab);
+    const uint64_t *free = slab->free;
     unsigned n = 0;
     for (uint32_t words = slab->nonempty; words != 0; words &= words - 1) {
         unsigned w = hk_lowest_bit32(words);
@@ -93,7 +93,7 @@ unsigned hk_holes_count_absent(struct hk_slab *slab)
 
 static bool hk_range_is_free(struct hk_slab *slab, struct hk_block_range range)
 {
-    const uint64_t *free = hk_slab_free_words(slab);
+    const uint64_t *free = slab->free;
     for (unsigned w = range.lo / HK_WORD_BITS; w <= range.hi / HK_WORD_BITS; w++) {
         uint64_t mask = hk_range_in_word(range, w);
         if ((free[w] & mask) != mask)
@@ -223,7 +223,7 @@ unsigned hk_holes_take(struct hk_slab *slab, void **out, unsigned want)
     unsigned got = 0;
     for (uint32_t words = slab->nonempty; words != 0 && got < want; words &= words - 1) {
         unsigned w = hk_lowest_bit32(words);
-        uint64_t bits = hk_slab_free_words(slab)[w] & (any_present ? ~hk_absent_in_word(slab, w) : ~0ull);
+        uint64_t bits = slab->free[w] & (any_present ? ~hk_absent_in_word(slab, w) : ~0ull);
         for (; bits != 0 && got < want; bits &= bits - 1) {
             unsigned block = w * HK_WORD_BITS + hk_lowest_bit64(bits);
             out[got++] = hk_slab_block(slab, block);

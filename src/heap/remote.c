@@ -20,6 +20,12 @@ static struct hk_parcel *hk_parcels_take(struct hk_parcel *_Atomic *stack)
     return atomic_exchange_explicit(stack, NULL, memory_order_acquire);
 }
 
+bool hk_parcels_at_hand(const struct hk_heap *heap)
+{
+    return heap->stock != NULL || heap->parcels_begun < HK_PARCELS ||
+           atomic_load_explicit(&heap->returned, memory_order_relaxed) != NULL;
+}
+
 /* An empty parcel of the heap; NULL if all are on their way. */
 static struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap)
 {
@@ -28,6 +34,7 @@ static struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap)
     struct hk_parcel *parcel = heap->stock;
     if (parcel != NULL) {
         heap->stock = parcel->next;
+        hk_assert(parcel->count == 0);
     } else {
         if (heap->parcels_begun == HK_PARCELS)
             return NULL;
@@ -56,9 +63,7 @@ void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_f
     for (struct hk_parcel *next; parcel != NULL; parcel = next) {
         next = parcel->next;
         unsigned n = parcel->count;
-        if (tops != NULL)
-            parcel->count = hk_heap_stow(heap, parcel->blocks, parcel->count, tops, &late);
-        parcel->count = hk_heap_give(heap, parcel->blocks, parcel->count, &late);
+        parcel->count = hk_heap_give(heap, parcel->blocks, n, tops, &late);
         heap->counts.parcels_opened++;
         heap->counts.parcel_blocks += n - parcel->count;
         heap->counts.parcels_forwarded += parcel->count != 0;
@@ -70,36 +75,61 @@ void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_f
 
 /* ---- Outbox ---- */
 
-/* What an outbox holds, copied: where each block lies in it, and who owns it as its key says. */
+/* Blocks that lie in an outbox: where, and who owns them as their keys say. */
 struct hk_outbox_view {
     unsigned n;
     hk_key owners[HK_OUTBOX_BLOCKS];
-    uint8_t places[HK_OUTBOX_BLOCKS];
+    void *_Atomic *places[HK_OUTBOX_BLOCKS];
 };
-_Static_assert(HK_OUTBOX_BLOCKS <= UINT8_MAX + 1, "a place fits into a byte");
 
-static void hk_outbox_look(void *_Atomic *outbox, struct hk_outbox_view *view)
+HK_INLINE void hk_parcel_put(struct hk_parcel *parcel, void *_Atomic *place, void *p)
 {
-    view->n = 0;
+    atomic_store_explicit(place, NULL, memory_order_relaxed);
+    parcel->blocks[parcel->count++] = p;
+}
+
+/* Sends the blocks that have the same owner as the first, which are often all, as far as there are parcels. What stays is
+ * in view then. Returns how many were sent. */
+static unsigned hk_outbox_send_first(struct hk_heap *heap, struct hk_outbox_view *view, struct hk_fault *fault)
+{
+    void *_Atomic *outbox = hk_outbox_of(heap);
+    struct hk_parcel *parcel = NULL;
+    hk_key first = 0;
+    unsigned sent = 0;
+    unsigned left = 0;
     for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) {
         void *p = atomic_load_explicit(&outbox[i], memory_order_acquire);
         if (p == NULL)
             continue;
-        view->owners[view->n] = hk_key_index(hk_key_of_any(p));
-        view->places[view->n++] = (uint8_t)i;
+        hk_key owner = hk_key_index(hk_key_of(p));
+        if (first == 0)
+            first = owner;
+        if (owner == first && (parcel != NULL || (parcel = hk_parcel_obtain(heap)) != NULL)) {
+            hk_parcel_put(parcel, &outbox[i], p);
+            sent++;
+            if (parcel->count == HK_PARCEL_BLOCKS) {
+                hk_parcel_send(parcel, fault);
+                parcel = NULL;
+            }
+        } else {
+            view->owners[left] = owner;
+            view->places[left++] = &outbox[i];
+        }
     }
+    if (parcel != NULL)
+        hk_parcel_send(parcel, fault);
+    view->n = left;
+    return sent;
 }
 
 /* Moves blocks that have the same owner as the first into a parcel. */
-static void hk_outbox_fill(void *_Atomic *outbox, struct hk_outbox_view *view, struct hk_parcel *parcel)
+static void hk_outbox_fill(struct hk_outbox_view *view, struct hk_parcel *parcel)
 {
     hk_key owner = view->owners[0];
     unsigned left = 0;
     for (unsigned i = 0; i < view->n; i++) {
         if (view->owners[i] == owner && parcel->count < HK_PARCEL_BLOCKS) {
-            void *_Atomic *place = &outbox[view->places[i]];
-            parcel->blocks[parcel->count++] = atomic_load_explicit(place, memory_order_relaxed);
-            atomic_store_explicit(place, NULL, memory_order_relaxed);
+            hk_parcel_put(parcel, view->places[i], atomic_load_explicit(view->places[i], memory_order_relaxed));
         } else {
             view->owners[left] = view->owners[i];
             view->places[left++] = view->places[i];
@@ -111,19 +141,19 @@ static void hk_outbox_fill(void *_Atomic *outbox, struct hk_outbox_view *view, s
 bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
-    void *_Atomic *outbox = hk_outbox_of(heap);
     struct hk_outbox_view view;
     struct hk_fault late = HK_NO_FAULT;
-    hk_outbox_look(outbox, &view);
-    unsigned held = view.n;
+    unsigned sent = hk_outbox_send_first(heap, &view, &late);
+    sent += view.n;
     for (struct hk_parcel *parcel; view.n > 0 && (parcel = hk_parcel_obtain(heap)) != NULL;) {
-        hk_outbox_fill(outbox, &view, parcel);
+        hk_outbox_fill(&view, parcel);
         hk_parcel_send(parcel, &late);
     }
+    sent -= view.n;
     late.late = true;
     hk_fault_note(fault, late);
-    heap->counts.remote_frees += held - view.n;
-    if (held != view.n)
-        hk_trace(HK_TRACE_DRAIN, "drain outbox", {"heap", hk_key_index(heap->key)}, {"blocks", held - view.n});
+    heap->counts.remote_frees += sent;
+    if (sent != 0)
+        hk_trace(HK_TRACE_DRAIN, "drain outbox", {"heap", hk_key_index(heap->key)}, {"blocks", sent});
     return view.n == 0;
 }

@@ -18,6 +18,16 @@
 
 #include "heap/heap.h"
 
+/* What a block of a class takes of an outbox's bytes. */
+HK_INLINE uint32_t hk_outbox_bytes(unsigned class)
+{
+    uint32_t size = hk_classes[class].size;
+    return size < HK_OUTBOX_BYTES_LEAST ? HK_OUTBOX_BYTES_LEAST : size;
+}
+
+/* False if all parcels of a thread's heap are on their way. */
+bool hk_parcels_at_hand(const struct hk_heap *heap);
+
 /* Sends what the outbox of a thread's heap holds; false if parcels are lacking, and something stays. */
 bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault);
 

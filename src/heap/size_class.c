@@ -16,42 +16,57 @@
 #define HK_MAGAZINE_MAX(size) HK_MIN(63, HK_MAX((64 * HK_KIB) / (size), (size) <= 257 * HK_KIB ? 16 : 4))
 
 const struct hk_class hk_classes[HK_NCLASSES] = {
-#define HK_CLASS(index, block_size, nslots)                                                                            \
-    [index] = {.reciprocal = (((uint64_t)1 << HK_RECIPROCAL_SHIFT) + (block_size)-1) / (block_size),                   \
-               .size = (block_size),                                                                                   \
-               .colour_step = HK_COLOUR_STEP(block_size),                                                              \
-               .nblocks = HK_NBLOCKS(block_size, nslots),                                                              \
-               .slots = (nslots),                                                                                      \
-               .ncolours = HK_NCOLOURS(block_size, nslots),                                                            \
+#define HK_CLASS(index, block_size, nslots)                                                          \
+    [index] = {.reciprocal = (((uint64_t)1 << HK_RECIPROCAL_SHIFT) + (block_size)-1) / (block_size), \
+               .size = (block_size),                                                                 \
+               .colour_step = HK_COLOUR_STEP(block_size),                                            \
+               .nblocks = HK_NBLOCKS(block_size, nslots),                                            \
+               .slots = (nslots),                                                                    \
+               .ncolours = HK_NCOLOURS(block_size, nslots),                                          \
                .magazine_max = HK_MAGAZINE_MAX(block_size)},
 #include "heap/size_class.def"
 #undef HK_CLASS
 };
 
-#define HK_CLASS(index, block_size, nslots)                                                                            \
-    _Static_assert((nslots) >= 1 && (nslots) <= HK_SLOTS_PER_SUPERSLAB, "a slab lies in one superslab");               \
-    _Static_assert(HK_NBLOCKS(block_size, nslots) >= 1, "a slab holds a block");                                       \
+#define HK_CLASS(index, block_size, nslots)                                                              \
+    _Static_assert((nslots) >= 1 && (nslots) <= HK_SLOTS_PER_SUPERSLAB, "a slab lies in one superslab"); \
+    _Static_assert(HK_NBLOCKS(block_size, nslots) >= 1, "a slab holds a block");                         \
     _Static_assert((block_size) % HK_MIN_ALIGN == 0, "blocks are aligned");
 #include "heap/size_class.def"
 #undef HK_CLASS
 
-/* The class of size s = 16 i, from the layout of the small classes: 16-byte steps, then eight to a doubling. */
+/* The class of size 16 i, from the layout of the small classes: 16-byte steps, then eight to a doubling. */
 #define HK_STEPS(s, doubling, first) ((first) + ((s) - (1u << (doubling)) - 1) / (1u << ((doubling)-3)))
-#define HK_CLASS_AT(s)                                                                                                 \
-    ((s) == 0      ? 0                                                                                                 \
-     : (s) <= 128  ? (s) / 16 - 1                                                                                      \
-     : (s) <= 256  ? HK_STEPS(s, 7, 8)                                                                                 \
-     : (s) <= 512  ? HK_STEPS(s, 8, 16)                                                                                \
-     : (s) <= 1024 ? HK_STEPS(s, 9, 24)                                                                                \
-     : (s) <= 2048 ? HK_STEPS(s, 10, 32)                                                                               \
-                   : HK_STEPS(s, 11, 40))
-#define HK_1(i) HK_CLASS_AT(16u * (i))
-#define HK_4(i) HK_1(i), HK_1((i) + 1), HK_1((i) + 2), HK_1((i) + 3)
-#define HK_16(i) HK_4(i), HK_4((i) + 4), HK_4((i) + 8), HK_4((i) + 12)
-#define HK_64(i) HK_16(i), HK_16((i) + 16), HK_16((i) + 32), HK_16((i) + 48)
+#define HK_SMALL_AT(i)                         \
+    ((i) == 0     ? 0                          \
+     : (i) <= 8   ? (i)-1                      \
+     : (i) <= 16  ? HK_STEPS(16 * (i), 7, 8)   \
+     : (i) <= 32  ? HK_STEPS(16 * (i), 8, 16)  \
+     : (i) <= 64  ? HK_STEPS(16 * (i), 9, 24)  \
+     : (i) <= 128 ? HK_STEPS(16 * (i), 10, 32) \
+                  : HK_STEPS(16 * (i), 11, 40))
+#define HK_4(at, i) at(i), at((i) + 1), at((i) + 2), at((i) + 3)
+#define HK_16(at, i) HK_4(at, i), HK_4(at, (i) + 4), HK_4(at, (i) + 8), HK_4(at, (i) + 12)
+#define HK_64(at, i) HK_16(at, i), HK_16(at, (i) + 16), HK_16(at, (i) + 32), HK_16(at, (i) + 48)
+#define HK_256(at, i) HK_64(at, i), HK_64(at, (i) + 64), HK_64(at, (i) + 128), HK_64(at, (i) + 192)
 
-const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1] = {HK_64(0u), HK_64(64u), HK_64(128u), HK_64(192u),
-                                                                HK_1(256u)};
+const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1] = {HK_256(HK_SMALL_AT, 0u), HK_SMALL_AT(256u)};
+
+/* The class of nominal sizes from i KiB on, from the layout of the medium classes: four to a doubling. */
+#define HK_QUARTERS(i, doubling) (HK_CLASS_FIRST_MEDIUM + ((doubling)-2) * 4 + (((i) >> ((doubling)-2)) & 3))
+#define HK_MEDIUM_AT(i)                  \
+    ((i) < 4     ? HK_CLASS_FIRST_MEDIUM \
+     : (i) < 8   ? HK_QUARTERS(i, 2)     \
+     : (i) < 16  ? HK_QUARTERS(i, 3)     \
+     : (i) < 32  ? HK_QUARTERS(i, 4)     \
+     : (i) < 64  ? HK_QUARTERS(i, 5)     \
+     : (i) < 128 ? HK_QUARTERS(i, 6)     \
+     : (i) < 256 ? HK_QUARTERS(i, 7)     \
+     : (i) < 512 ? HK_QUARTERS(i, 8)     \
+                 : HK_QUARTERS(i, 9))
+
+const uint8_t hk_class_table_medium[(HK_MEDIUM_MAX - HK_MEDIUM_PAD) >> HK_MEDIUM_STEP_SHIFT] = {
+    HK_256(HK_MEDIUM_AT, 0u), HK_256(HK_MEDIUM_AT, 256u), HK_256(HK_MEDIUM_AT, 512u), HK_256(HK_MEDIUM_AT, 768u)};
 
 unsigned hk_class_of_aligned(size_t n, size_t alignment)
 {

@@ -38,14 +38,14 @@ extern const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1];
 
 HK_INLINE unsigned hk_class_of_small(size_t n) { return hk_class_table[(n + HK_MIN_ALIGN - 1) / HK_MIN_ALIGN]; }
 
+/* Class of a medium size by its nominal size, in units of the least step between classes. */
+#define HK_MEDIUM_STEP_SHIFT 10
+extern const uint8_t hk_class_table_medium[(HK_MEDIUM_MAX - HK_MEDIUM_PAD) >> HK_MEDIUM_STEP_SHIFT];
+
 /* n in (HK_SMALL_MAX, HK_MEDIUM_MAX]. */
 HK_INLINE unsigned hk_class_of_medium(size_t n)
 {
-    size_t last = n - 1 - HK_MEDIUM_PAD; /* of the nominal size */
-    last = last < HK_SMALL_MAX ? HK_SMALL_MAX : last;
-    unsigned doubling = hk_highest_bit64(last);
-    unsigned quarter = (unsigned)(last >> (doubling - 2)) & 3;
-    return HK_CLASS_FIRST_MEDIUM + (doubling - 12) * 4 + quarter;
+    return hk_class_table_medium[(n - 1 - HK_MEDIUM_PAD) >> HK_MEDIUM_STEP_SHIFT];
 }
 
 /* n <= HK_MEDIUM_MAX. */

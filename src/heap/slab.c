@@ -98,6 +98,12 @@ void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)
         hk_slots_limit_touched(slab, class->slots, end);
 }
 
+static uint64_t *hk_slab_bitmap(struct hk_slab *slab, const struct hk_class *class)
+{
+    struct hk_slot_table *table = (struct hk_slot_table *)(void *)(slab - slab->slot);
+    return class->nblocks <= HK_WORD_BITS ? &slab->free_word : table->free[slab->slot];
+}
+
 void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner)
 {
     const struct hk_class *class = &hk_classes[class_number];
@@ -117,7 +123,7 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     size_t touched = hk_slots_touched(slab, class->slots);
     size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
     slab->fresh_from = (uint16_t)(fresh_from < class->nblocks ? fresh_from : class->nblocks);
-    uint64_t *free = hk_slab_free_words(slab);
+    uint64_t *free = slab->free = hk_slab_bitmap(slab, class);
     unsigned words = hk_slab_nwords(slab);
     for (unsigned w = 0; w < words; w++)
         __atomic_store_n(&free[w], hk_low_mask64(class->nblocks - w * HK_WORD_BITS), __ATOMIC_RELAXED);
@@ -141,7 +147,7 @@ unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
     if (HK_UNLIKELY(slab->holed))
         return hk_holes_take(slab, out, want);
     const size_t size = hk_slab_class(slab)->size;
-    uint64_t *free = hk_slab_free_words(slab);
+    uint64_t *free = slab->free;
     unsigned got = 0;
     unsigned last = 0;
     while (got < want && slab->nonempty != 0) {
@@ -166,7 +172,7 @@ unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
 
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask)
 {
-    uint64_t *free = &hk_slab_free_words(slab)[word];
+    uint64_t *free = &slab->free[word];
     uint64_t twice = *free & mask;
     mask &= ~twice;
     __atomic_store_n(free, *free | mask, __ATOMIC_RELAXED);
@@ -177,7 +183,7 @@ uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask)
 
 void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask)
 {
-    uint64_t *free = &hk_slab_free_words(slab)[word];
+    uint64_t *free = &slab->free[word];
     hk_assert((*free & mask) == mask);
     uint64_t left = *free & ~mask;
     __atomic_store_n(free, left, __ATOMIC_RELAXED);
@@ -188,7 +194,7 @@ void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask)
 
 void hk_slab_check(struct hk_slab *slab)
 {
-    const uint64_t *free = hk_slab_free_words(slab);
+    const uint64_t *free = slab->free;
     unsigned nfree = 0;
     for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
         hk_assert((free[w] != 0) == ((slab->nonempty >> w) & 1));

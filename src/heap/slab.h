@@ -24,7 +24,8 @@ struct hk_slab {
      * the slot is EMPTY. */
     struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY slots */
     char *blocks;                /* the first block; constant from slab_init to release */
-    uint64_t free_word;          /* the free bitmap, where one word holds it */
+    uint64_t *free;              /* the free bitmap: free_word if one word holds it, else the table's; constant likewise */
+    uint64_t free_word;
     uint32_t nonempty;
     uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
                          0 when all holes since have been found. Others may look */
@@ -58,19 +59,6 @@ _Static_assert(offsetof(struct hk_slab, superslab) == HK_CACHE_LINE, "what block
 _Static_assert(sizeof(struct hk_slab) == 2 * HK_CACHE_LINE, "a slab's descriptor is two cache lines");
 
 HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
-
-HK_INLINE struct hk_slot_table *hk_slab_table(struct hk_slab *slab)
-{
-    return (struct hk_slot_table *)(void *)(slab - slab->slot);
-}
-
-/* For those who know the slab's class. */
-HK_INLINE uint64_t *hk_slab_words_of(struct hk_slab *slab, const struct hk_class *class)
-{
-    return class->nblocks <= HK_WORD_BITS ? &slab->free_word : hk_slab_table(slab)->free[slab->slot];
-}
-
-HK_INLINE uint64_t *hk_slab_free_words(struct hk_slab *slab) { return hk_slab_words_of(slab, hk_slab_class(slab)); }
 
 HK_INLINE unsigned hk_slab_nwords(const struct hk_slab *slab)
 {
@@ -143,10 +131,10 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
 
 /* Takes up to want free blocks, lowest address first; returns how many. */
 unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want);
-/* Marks a block of a slab of a class free; false if it was free already. */
-HK_INLINE bool hk_slab_put_of(struct hk_slab *slab, const struct hk_class *class, unsigned index)
+/* Marks a block free; false if it was free already. */
+HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
 {
-    uint64_t *free = &hk_slab_words_of(slab, class)[index / HK_WORD_BITS];
+    uint64_t *free = &slab->free[index / HK_WORD_BITS];
     uint64_t bit = 1ull << (index % HK_WORD_BITS);
     uint64_t old = *free;
     if (HK_UNLIKELY((old & bit) != 0))
@@ -156,29 +144,21 @@ HK_INLINE bool hk_slab_put_of(struct hk_slab *slab, const struct hk_class *class
     __atomic_store_n(&slab->nfree, (uint16_t)(slab->nfree + 1), __ATOMIC_RELAXED);
     return true;
 }
-HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
-{
-    return hk_slab_put_of(slab, hk_slab_class(slab), index);
-}
 /* Marks the blocks of mask in a word free; returns those that were free already. */
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* Takes the blocks of mask, all of them free, out of a word. */
 void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* True if the block is marked free. */
-HK_INLINE bool hk_slab_is_free_of(struct hk_slab *slab, const struct hk_class *class, unsigned index)
-{
-    uint64_t word = __atomic_load_n(&hk_slab_words_of(slab, class)[index / HK_WORD_BITS], __ATOMIC_RELAXED);
-    return (word >> (index % HK_WORD_BITS)) & 1;
-}
 HK_INLINE bool hk_slab_is_free(struct hk_slab *slab, unsigned index)
 {
-    return hk_slab_is_free_of(slab, hk_slab_class(slab), index);
+    uint64_t word = __atomic_load_n(&slab->free[index / HK_WORD_BITS], __ATOMIC_RELAXED);
+    return (word >> (index % HK_WORD_BITS)) & 1;
 }
-/* True if a block starts at p that is not marked free. */
+/* True if a block starts at p, in a slab of the class, that is not marked free. */
 HK_INLINE bool hk_slab_uses(struct hk_slab *slab, const struct hk_class *class, const void *p)
 {
     unsigned index;
-    return hk_slab_find(slab, class, p, &index) && !hk_slab_is_free_of(slab, class, index);
+    return hk_slab_find(slab, class, p, &index) && !hk_slab_is_free(slab, index);
 }
 
 /* Walks the invariants; for debug builds. */

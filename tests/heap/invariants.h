@@ -199,7 +199,7 @@ inline void check_holes(hk_slab *slab, bool some_out)
     size_t first = static_cast<size_t>(slab->blocks - slots), nabsent = 0, nidle = 0;
     std::set<size_t> known; /* absent pages on which there was a block */
     for (unsigned i = 0; i < c->nblocks; i++) {
-        bool is_free = ((hk_slab_free_words(slab)[i / HK_WORD_BITS] >> (i % HK_WORD_BITS)) & 1) != 0;
+        bool is_free = ((slab->free[i / HK_WORD_BITS] >> (i % HK_WORD_BITS)) & 1) != 0;
         bool on_absent = false;
         size_t begin = first + size_t{i} * c->size;
         for (size_t page = begin / page_size; absent_pages != 0 && page <= (begin + c->size - 1) / page_size; page++)

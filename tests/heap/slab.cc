@@ -104,7 +104,7 @@ TEST_P(Slab, BeginsWithAllBlocksFree)
     EXPECT_EQ(hk_slab_owner(slab), &owner);
     for (unsigned i = 0; i < c.nblocks; i++)
         ASSERT_TRUE(hk_slab_is_free(slab, i)) << i;
-    uint64_t *words = hk_slab_free_words(slab);
+    uint64_t *words = slab->free;
     EXPECT_EQ(words == &slab->free_word, c.nblocks <= 64) << "a bitmap of one word is in the descriptor";
     if (c.nblocks % 64 != 0) {
         EXPECT_EQ(words[c.nblocks / 64] >> (c.nblocks % 64), 0u) << "bits behind the last block";

@@ -52,7 +52,7 @@ inline hk_fault free_directly(void *p)
             break;
         HeldLock held(&owner->lock);
         hk_parcels_open(owner, nullptr, &fault);
-        left = hk_heap_give(owner, &p, 1, &fault);
+        left = hk_heap_give(owner, &p, 1, nullptr, &fault);
     }
     return fault;
 }
@@ -115,7 +115,7 @@ class TestHeap
         unsigned others;
         {
             HeldLock held(&heap_->lock);
-            others = hk_heap_give(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), &fault);
+            others = hk_heap_give(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault);
         }
         for (unsigned i = 0; i < others; i++)
             hk_fault_note(&fault, free_directly(blocks[i]));
@@ -164,6 +164,13 @@ class TestHeap
         HeldLock held(&heap_->lock);
         hk_parcels_open(heap_, tops_, &fault);
         return fault;
+    }
+    /* What its thread's next slow path finds in a magazine. */
+    unsigned held(unsigned class_number)
+    {
+        HeldLock held(&heap_->lock);
+        hk_heap_note_alloc(heap_, class_number, tops_);
+        return heap_->classes[class_number].held;
     }
     /* Frees a block of another heap as best can be. */
     hk_fault free_to_other(void *p)
