@@ -206,6 +206,7 @@ HK_INLINE bool hk_free_to_outbox(void *p, hk_key key)
     uint32_t bytes = hk_outbox_bytes(hk_key_kind(key));
     if (HK_UNLIKELY(bytes > self->outbox_room || hk_outbox_ends_with(p)))
         return false;
+    hk_assert(self->outbox_next < hk_outbox_of(self->heap) + HK_OUTBOX_BLOCKS);
     self->outbox_room -= bytes;
     atomic_store_explicit(self->outbox_next++, p, memory_order_release);
     return true;

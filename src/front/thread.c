@@ -152,7 +152,9 @@ void hk_thread_after_fork(void)
 void hk_thread_send(struct hk_fault *fault)
 {
     struct hk_thread *self = &hk_self;
-    if (!hk_parcels_at_hand(self->heap))
+    /* Without parcels nothing can be sent, unless others have sent it. */
+    if (self->outbox_next != NULL && atomic_load_explicit(self->outbox_next - 1, memory_order_relaxed) != NULL &&
+        !hk_parcels_at_hand(self->heap))
         return;
     bool all = hk_outbox_send(self->heap, fault);
     if (self->owner_key == HK_KEY_NOBODY)
@@ -169,7 +171,10 @@ void hk_thread_send(struct hk_fault *fault)
             continue;
         atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
         atomic_store_explicit(self->outbox_next++, p, memory_order_relaxed);
-        self->outbox_room -= hk_outbox_bytes(hk_key_kind(hk_key_of(p)));
+        /* If it was freed twice its key may say anything by now. */
+        hk_key kind = hk_key_kind(hk_key_of(p));
+        uint32_t bytes = kind < HK_NCLASSES ? hk_outbox_bytes(kind) : HK_OUTBOX_BYTES_LEAST;
+        self->outbox_room = self->outbox_room > bytes ? self->outbox_room - bytes : 0;
     }
 }
 

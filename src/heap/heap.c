@@ -423,7 +423,7 @@ HK_INLINE bool hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const str
 #define HK_NO_SLOT UINTPTR_MAX
 HK_INLINE bool hk_same_slot(const void *p, uintptr_t last) { return ((uintptr_t)p ^ last) < HK_SLOT_SIZE; }
 
-/* The same for blocks of a magazine, which are all of one class and this heap's: slabs change their owner only when no
+/* Puts the blocks of a magazine into their slabs. They are all of one class and this heap's: slabs change their owner only when no
  * magazine holds a block of them. What is another's now was freed twice. */
 static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void *const *blocks, unsigned n,
                                struct hk_fault *fault)
@@ -452,7 +452,7 @@ static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void
 
 /* ---- Magazines ---- */
 
-/* Classes that have not been refilled for so many slow paths may lose capacity to those that are. */
+/* Classes for which malloc has not taken the slow path so long may lose capacity to those for which it does. */
 #define HK_VICTIM_AGE 256u
 #define HK_VICTIM_LOOKS 8u
 

@@ -134,6 +134,7 @@ static struct hk_superslab *hk_superslab_carve(void)
         superslab->was_large = true; /* if it has memory, it was a large block's */
         for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
             superslab->table->slabs[i].slot = (uint8_t)i;
+            superslab->table->slabs[i].free = superslab->table->free[i]; /* who looks with a stale key finds a bitmap */
             superslab->table->slabs[i].superslab = superslab;
         }
     }

@@ -157,6 +157,44 @@ TEST_F(RemoteFrees, GoDirectlyWhenAllParcelsAreOnTheirWay)
     free_all(blocks);
 }
 
+/* What is left when parcels run out may have been freed twice, and its slots may hold other blocks by then. */
+TEST_F(RemoteFrees, ThatAreLeftNeverFillMoreThanTheOutbox)
+{
+    free_all(allocate(200, 120)); /* so that this class has a slab of its own, too */
+    int round = 0;
+    for (hk_key kind : {hk_key{HK_CLASS_FIRST_ALIGNED - 1}, hk_key{HK_KEY_GONE}, hk_key{HK_KEY_LARGE}}) {
+        Blocks sent_first = allocate(HK_PARCEL_BLOCKS, 100), left = allocate(19, 120);
+        _Atomic hk_key *key = hk_key_at(left[0]);
+        const hk_key true_key = *key, id = true_key & ~hk_key{0xff};
+        in_running_thread([&] {
+            free_all(sent_first);
+            free_all(left);
+            struct hk_heap *heap = hk_self.heap;
+            hk_lock_acquire(&heap->lock);
+            hk_parcel *stock = heap->stock, *returned = heap->returned; /* but for one parcel, all are on their way */
+            unsigned begun = heap->parcels_begun;
+            static hk_parcel spare[3]; /* they stay with the heap */
+            hk_parcel *one = &spare[round++];
+            one->home = heap;
+            heap->stock = one;
+            heap->returned = nullptr;
+            heap->parcels_begun = HK_PARCELS;
+            *key = id | kind;
+            hk_fault fault{};
+            hk_thread_send(&fault);
+            *key = true_key;
+            EXPECT_EQ(hk_self.outbox_next - hk_outbox_of(heap), static_cast<ptrdiff_t>(left.size()));
+            EXPECT_LE(hk_self.outbox_room, HK_OUTBOX_BYTES - left.size() * HK_OUTBOX_BYTES_LEAST);
+            EXPECT_EQ(heap->stock, nullptr);
+            heap->stock = stock;
+            heap->returned = returned;
+            heap->parcels_begun = begun;
+            hk_lock_release(&heap->lock);
+            hk_thread_rest();
+        });
+    }
+}
+
 TEST_F(RemoteFrees, DoNotWaitForEver)
 {
     Blocks blocks = allocate(3, 100);
