@@ -482,11 +482,12 @@ void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES
         hk_magazine_give(heap, class, tops, n, fault);
 }
 
-/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB. */
+/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB; one where a thread with a few blocks of each class
+ * would keep more than it uses. */
 static unsigned hk_capacity_first(unsigned class)
 {
     size_t size = hk_classes[class].size;
-    return size <= 9 * HK_KIB ? 8 : size <= 18 * HK_KIB ? 4 : 2;
+    return size <= 9 * HK_KIB ? 8 : size <= 18 * HK_KIB ? 4 : size <= 33 * HK_KIB ? 2 : 1;
 }
 
 /* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
