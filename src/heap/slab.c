@@ -101,7 +101,9 @@ void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)
 static uint64_t *hk_slab_bitmap(struct hk_slab *slab, const struct hk_class *class)
 {
     struct hk_slot_table *table = (struct hk_slot_table *)(void *)(slab - slab->slot);
-    return class->nblocks <= HK_WORD_BITS ? &slab->free_word : table->free[slab->slot];
+    return class->nblocks <= HK_WORD_BITS                        ? &slab->free_word
+           : class->nblocks <= HK_SLAB_WORDS_NEAR * HK_WORD_BITS ? slab->free_words
+                                                                 : table->free[slab->slot];
 }
 
 void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner)

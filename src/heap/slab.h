@@ -17,6 +17,7 @@
 struct hk_heap;
 
 #define HK_SLAB_WORDS (HK_SLAB_BLOCKS_MAX / HK_WORD_BITS)
+#define HK_SLAB_WORDS_NEAR 5u /* what of them has room in the descriptor */
 _Static_assert(HK_SLAB_WORDS == 32, "nonempty is a 32-bit mask of words");
 
 struct hk_slab {
@@ -24,7 +25,7 @@ struct hk_slab {
      * the slot is EMPTY. */
     struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY slots */
     char *blocks;                /* the first block; constant from slab_init to release */
-    uint64_t *free;              /* the free bitmap: free_word if one word holds it, else the table's; constant likewise */
+    uint64_t *free;              /* the free bitmap: free_word, free_words or the table's, by its length; constant likewise */
     uint64_t free_word;
     uint32_t nonempty;
     uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
@@ -46,10 +47,11 @@ struct hk_slab {
     struct hk_heap *_Atomic owner; /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone */
     uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
     uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
+    uint64_t free_words[HK_SLAB_WORDS_NEAR];
 };
 
-/* One per superslab that has been cut into slots; slabs fill a page. The bitmaps are those of slabs with more blocks than
- * a word has bits. */
+/* One per superslab that has been cut into slots; slabs fill a page. The bitmaps are those of slabs with so many blocks that
+ * there is no room in the descriptor. */
 struct hk_slot_table {
     struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
     uint64_t free[HK_SLOTS_PER_SUPERSLAB][HK_SLAB_WORDS];

@@ -105,7 +105,8 @@ TEST_P(Slab, BeginsWithAllBlocksFree)
     for (unsigned i = 0; i < c.nblocks; i++)
         ASSERT_TRUE(hk_slab_is_free(slab, i)) << i;
     uint64_t *words = slab->free;
-    EXPECT_EQ(words == &slab->free_word, c.nblocks <= 64) << "a bitmap of one word is in the descriptor";
+    EXPECT_EQ(words == &slab->free_word, c.nblocks <= 64) << "a bitmap of one word is in the descriptor's first line";
+    EXPECT_EQ(words == slab->free_words, c.nblocks > 64 && c.nblocks <= 320) << "a short one in the second";
     if (c.nblocks % 64 != 0) {
         EXPECT_EQ(words[c.nblocks / 64] >> (c.nblocks % 64), 0u) << "bits behind the last block";
     }
