@@ -315,7 +315,6 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
         hk_slab_trim_tail(slab, class);
         hk_slab_init(slab, class, heap);
         heap->counts.slabs_opened++;
-        heap->grown_bytes += (size_t)(slab->nfree - hk_slab_nidle(slab)) * hk_classes[class].size;
     }
     hk_class_count_slab(heap, class, 1);
     heap->classes[class].current = slab;
@@ -343,6 +342,7 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, u
         got += hk_slab_take(slab, out + got, want - got);
         hk_slab_account(heap, slab, hk_slab_nidle(slab));
         hk_slab_mark_used(slab);
+        heap->grown_bytes += (size_t)(slab->fresh_from - fresh_from) * hk_classes[class_number].size;
         if (fresh != NULL)
             *fresh = slab->fresh_from != fresh_from;
     }

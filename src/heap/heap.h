@@ -84,7 +84,7 @@ struct hk_heap {
     uint32_t tended_tick;  /* tick when the heap was last tended (hk_heaps_tend) */
     uint32_t parked_at;    /* coarse clock; while PARKED */
     bool dissolving;       /* PARKED, magazines flushed: its slabs are to become orphans */
-    size_t grown_bytes;    /* begun without memory since the heap last paid for growth */
+    size_t grown_bytes;    /* handed out for the first time since the heap last paid for growth */
     size_t idle_bytes;     /* in idle blocks of its slabs; others may look */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
     uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */

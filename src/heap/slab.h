@@ -142,7 +142,8 @@ HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
     if (HK_UNLIKELY((old & bit) != 0))
         return false;
     __atomic_store_n(free, old | bit, __ATOMIC_RELAXED);
-    slab->nonempty |= 1u << (index / HK_WORD_BITS);
+    if (old == 0)
+        slab->nonempty |= 1u << (index / HK_WORD_BITS);
     __atomic_store_n(&slab->nfree, (uint16_t)(slab->nfree + 1), __ATOMIC_RELAXED);
     return true;
 }

@@ -6,7 +6,7 @@ from ..row import Row
 
 def _program(name, title, unit="s"):
     return Row(name=name, title=title, kind="program", argv=(name,), group="real programs", unit=unit,
-               more_is_better=unit.endswith("/s"), rounds=5)
+               more_is_better=unit.endswith("/s"), rounds=10)
 
 
 ROWS = (
