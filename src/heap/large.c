@@ -34,6 +34,7 @@ struct hk_cached_mapping {
     bool huge;
 };
 #define HK_CACHED_MAPPINGS 8u
+#define HK_MAPPINGS_PART 4u /* of what the LRU cache of superslabs may keep */
 
 static struct hk_large *_Atomic hk_records[HK_RECORD_CHUNKS]; /* constant once set */
 static struct {
@@ -287,7 +288,7 @@ static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment
 
 static void hk_mapping_free(const struct hk_large *record)
 {
-    size_t max = hk_option(superslab_max_memory_mb) << 20;
+    size_t max = (hk_option(superslab_max_memory_mb) << 20) / HK_MAPPINGS_PART;
     struct hk_cached_mapping mapping = {
         .base = record->base, .size = record->size, .huge = record->huge, .freed_at_ms = hk_os_now_ms()};
     if (record->size <= max)

@@ -23,6 +23,7 @@ static struct {
     char *region, *region_end;            /* reserved and not yet made into superslabs */
     size_t region_step;
     struct hk_superslab *spare; /* descriptors of superslabs that were unmapped */
+    size_t wanted;              /* superslabs that the cache may keep beyond its first bound; others may look */
 } hk_superslabs = {.region_step = HK_REGION_MIN}; /* guarded by hk_pool_lock */
 
 struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n)
@@ -268,23 +269,46 @@ static void hk_set_state(struct hk_superslab *superslab, enum hk_superslab_state
     superslab->state = (uint8_t)state;
 }
 
+/* The cache begins with this bound, and has learnt that more are wanted when what it let go was needed again within a
+ * second, and that fewer are when what it kept grew old. The options bound both. */
+#define HK_CACHED_FIRST ((size_t)64)
+#define HK_WANTED_AGAIN_MS 1000u
+
+static void hk_cache_note_wanted(size_t regretted)
+{
+    size_t most = hk_option(superslab_max_cached);
+    size_t wanted = hk_superslabs.wanted + regretted;
+    hk_add_visibly(&hk_superslabs.wanted, (wanted < most ? wanted : most) - hk_superslabs.wanted);
+}
+
+static void hk_cache_note_unwanted(size_t purged)
+{
+    hk_add_visibly(&hk_superslabs.wanted, -(purged < hk_superslabs.wanted ? purged : hk_superslabs.wanted));
+}
+
 /* Turns n free superslabs that are in no run into superslabs in use. */
 static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_superslab_state state)
 {
     size_t regretted = 0;
+    uint64_t latest_ms = 0; /* when one of these was freed */
     for (size_t i = 0; i < n; i++) {
         struct hk_superslab *superslab = hk_superslab_next(first, i);
         hk_assert(superslab->state == HK_SUPERSLAB_FREE);
-        if (superslab->resident)
+        if (superslab->resident) {
             hk_lru_remove(superslab);
-        else if (superslab->freed_at_ms != 0) /* it had memory before */
-            regretted += HK_SUPERSLAB_SIZE;
+        } else if (superslab->freed_at_ms != 0) { /* it had memory before */
+            regretted++;
+            latest_ms = latest_ms > superslab->freed_at_ms ? latest_ms : superslab->freed_at_ms;
+        }
         superslab->resident = false;
         superslab->was_large |= state == HK_SUPERSLAB_LARGE;
         hk_set_state(superslab, state);
     }
-    if (regretted != 0)
-        hk_purge_regret(regretted);
+    if (regretted == 0)
+        return;
+    hk_purge_regret(regretted * HK_SUPERSLAB_SIZE);
+    if (hk_os_now_ms() - latest_ms < HK_WANTED_AGAIN_MS)
+        hk_cache_note_wanted(regretted);
 }
 
 /* Slots of carved superslabs are counted by the pool. */
@@ -394,6 +418,8 @@ size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most)
     hk_lock_acquire(&hk_pool_lock);
     for (; most > 0 && hk_superslab_counts.cached > keep && hk_superslabs.oldest->freed_at_ms < freed_before_ms; most--)
         bytes += hk_superslab_purge_oldest();
+    if (freed_before_ms != UINT64_MAX)
+        hk_cache_note_unwanted(bytes / HK_SUPERSLAB_SIZE);
     hk_lock_release(&hk_pool_lock);
     return bytes;
 }
@@ -402,7 +428,9 @@ size_t hk_superslabs_max_cached(void)
 {
     size_t by_count = hk_option(superslab_max_cached);
     size_t by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
-    return by_count < by_bytes ? by_count : by_bytes;
+    size_t by_demand = HK_CACHED_FIRST + hk_look(&hk_superslabs.wanted);
+    size_t by_option = by_count < by_bytes ? by_count : by_bytes;
+    return by_demand < by_option ? by_demand : by_option;
 }
 
 bool hk_superslabs_are_too_many(void)

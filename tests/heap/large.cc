@@ -262,7 +262,7 @@ TEST_F(Large, TheCacheOfMappingsIsBounded)
         EXPECT_LE(hk_large_read_counts().cached_bytes, size_t{128} * HK_MIB);
     }
     {
-        WithOption bytes("superslab_max_memory_mb", "40");
+        WithOption bytes("superslab_max_memory_mb", "160");
         free(map(30 * HK_MIB));
         EXPECT_LE(hk_large_read_counts().cached_bytes, 40 * HK_MIB);
         free(map(50 * HK_MIB));

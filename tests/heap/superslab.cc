@@ -211,6 +211,32 @@ TEST_F(Superslab, TheCacheIsBoundedByBytes)
     check_superslabs();
 }
 
+/* More than 64 are kept when what was let go was needed again soon, and no longer when what is kept grows old. */
+TEST_F(Superslab, TheCacheLearnsHowManyAreWanted)
+{
+    hk_superslab *first = acquire(8);
+    size_t first_bound = hk_superslabs_max_cached();
+    ASSERT_GE(first_bound, 64u);
+    release(first, 8, true);
+    hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
+    EXPECT_EQ(hk_superslabs_max_cached(), first_bound) << "nobody wanted them";
+    first = acquire(6);
+    EXPECT_EQ(hk_superslabs_max_cached(), first_bound + 6);
+    {
+        WithOption count("superslab_max_cached", "3");
+        EXPECT_EQ(hk_superslabs_max_cached(), 3u);
+    }
+    {
+        WithOption bytes("superslab_max_memory_mb", "9");
+        EXPECT_EQ(hk_superslabs_max_cached(), 4u);
+    }
+    release(first, 6, true);
+    EXPECT_EQ(hk_superslabs_purge(2, hk_os_now_ms() + 1, SIZE_MAX), 4 * HK_SUPERSLAB_SIZE);
+    EXPECT_EQ(hk_superslabs_max_cached(), first_bound + 2);
+    hk_superslabs_purge(0, hk_os_now_ms() + 1, SIZE_MAX);
+    EXPECT_EQ(hk_superslabs_max_cached(), first_bound);
+}
+
 TEST_F(Superslab, OnlyThoseFreedBeforeATimeArePurged)
 {
     hk_superslab *first = acquire(4);
