@@ -131,22 +131,36 @@ static void hk_run_free(struct hk_superslab *first, size_t n)
     hk_run_insert(first, n, resident);
 }
 
-/* Takes n superslabs from a run, from the end that has more memory. Returns the first taken. */
+/* Where in a run n superslabs are taken: at the end that has more memory; if neither has any, where memory begins. */
+static size_t hk_run_best_start(struct hk_superslab *run, size_t n)
+{
+    size_t last = run->run - n;
+    if (run->run_resident == 0 || last == 0)
+        return 0;
+    size_t low = hk_count_resident(run, n);
+    size_t high = hk_count_resident(hk_superslab_next(run, last), n);
+    if (low != 0 || high != 0)
+        return high > low ? last : 0;
+    size_t start = n;
+    while (start < last && !hk_superslab_next(run, start)->resident)
+        start++;
+    return start;
+}
+
+/* Takes n superslabs from a run. Returns the first taken. */
 static struct hk_superslab *hk_run_take(struct hk_superslab *run, size_t n)
 {
     size_t length = run->run;
+    size_t start = hk_run_best_start(run, n);
+    struct hk_superslab *first = hk_superslab_next(run, start);
+    size_t below = hk_count_resident(run, start);
+    size_t above = run->run_resident - below - hk_count_resident(first, n);
     hk_run_remove(run);
-    if (length == n)
-        return run;
-    struct hk_superslab *high = hk_superslab_next(run, length - n);
-    size_t low_resident = hk_count_resident(run, n);
-    if (run->run_resident != 0 && hk_count_resident(high, n) > low_resident) {
-        size_t rest = run->run_resident - hk_count_resident(high, n);
-        hk_run_insert(run, length - n, rest);
-        return high;
-    }
-    hk_run_insert(hk_superslab_next(run, n), length - n, run->run_resident - low_resident);
-    return run;
+    if (start > 0)
+        hk_run_insert(run, start, below);
+    if (start + n < length)
+        hk_run_insert(hk_superslab_next(first, n), length - start - n, above);
+    return first;
 }
 
 /* The shortest run of at least n with resident memory, else the shortest of all. */

@@ -132,6 +132,22 @@ TEST_F(Superslab, ARunIsTakenFromTheEndThatHasMoreMemory)
     }
 }
 
+TEST_F(Superslab, MemoryInTheMiddleOfARunIsFound)
+{
+    for (size_t n : {1, 2}) {
+        hk_superslab *first = fenced(7);
+        release(first, 3, false);
+        release(hk_superslab_next(first, 5), 2, false);
+        release(hk_superslab_next(first, 3), 2, true);
+        check_superslabs();
+        EXPECT_EQ(acquire(n), hk_superslab_next(first, 3));
+        check_superslabs();
+        release(hk_superslab_next(first, 3), n, true);
+        release_fence(first, 7);
+        trim_all();
+    }
+}
+
 TEST_F(Superslab, ARunGrowsIntoFreeNeighboursOnly)
 {
     hk_superslab *first = fenced(6);
