@@ -8,13 +8,15 @@ import os
 import sys
 import tempfile
 import unittest
+from dataclasses import asdict
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 ROOT = Path(os.environ.get("HAKMEM_SOURCE_DIR") or Path(__file__).resolve().parents[2])
 sys.path.insert(0, str(ROOT / "bench"))
 
-from lab import allocators, counts, judge, machine, measure, process, results, rows, session, tables  # noqa: E402
+from lab import (allocators, counts, judge, machine, markdown, measure, process, results, rows, session,  # noqa: E402
+                 tables)
 from lab.row import Row, Target  # noqa: E402
 
 ROUNDS = 10
@@ -411,6 +413,22 @@ class Printed(unittest.TestCase):
         lines = "\n".join(tables.row_lines(found, (), judge.judge_row(found)))
         self.assertIn("hakmem: FAILED: killed by SIGABRT", lines)
         self.assertIn("no figure of hakmem", "\n".join(tables.summary_lines([found], judge.judge_row(found))))
+
+    def test_markdown_names_what_is_behind(self):
+        slow = entry({"hakmem": runs([2.0] * ROUNDS, 900), "a": runs([1.0] * ROUNDS)}, name="slow")
+        fat = entry({"hakmem": runs([1.0] * ROUNDS, 3000), "a": runs([1.5] * ROUNDS), "b": runs([1.01] * ROUNDS)},
+                    name="fat")
+        gone = entry({"hakmem": failed(), "a": runs([1.0] * ROUNDS)}, name="gone")
+        result = results.empty(machine.describe(), [allocators.Allocator("hakmem", "/x.so", "sha256 1")])
+        result["rows"] = [slow, fat, gone]
+        result["verdicts"] = [asdict(each) for row in result["rows"] for each in judge.judge_row(row)]
+        lines = list(markdown.lines(result))
+        text = "\n".join(lines)
+        self.assertIn("| slow: a row | 2.00 ns | **2.00 [2.00 - 2.00] of a, behind** | 900 |", text)
+        self.assertIn("| 3,000 | **3.00 [3.00 - 3.00] of b, behind** |", text)
+        self.assertNotIn("gone", text)
+        self.assertEqual(lines[-3:], ["* time, or the row's own figure: slow", "* memory: fat",
+                                      "* a peer is ahead in both: no row"])
 
     def test_nothing_to_sum_up(self):
         self.assertEqual(list(tables.summary_lines([], [])), [])
