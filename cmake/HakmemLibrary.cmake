@@ -40,4 +40,7 @@ foreach(target hakmem hakmem_static)
     target_include_directories(${target} INTERFACE
         $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 endforeach()
+# They are linked though only the C library calls malloc.
+target_link_options(hakmem INTERFACE LINKER:--no-as-needed)
+target_link_options(hakmem_static INTERFACE LINKER:-u,malloc)
 add_custom_target(lib DEPENDS hakmem hakmem_static)

@@ -119,7 +119,8 @@ const char *hak_version(void) HAK_NOEXCEPT;
  * environment variables take them.
  * get: writes the value and a NUL to buf (len bytes) and returns its length; if that is >= len, buf was too small.
  *      Returns -1 and sets errno to ENOENT for an unknown name.
- * set: returns 0, or -1 with errno ENOENT (unknown name), EINVAL (a bad value) or EPERM (read only at start). */
+ * set: returns 0, or -1 with errno ENOENT (unknown name), EINVAL (a bad value, NULL) or EPERM (help and the options of
+ *      prewarming, which are read only at start). */
 int hak_option_get(const char *name, char *buf, size_t len) HAK_NOEXCEPT;
 int hak_option_set(const char *name, const char *value) HAK_NOEXCEPT;
 

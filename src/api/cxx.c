@@ -9,9 +9,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "api/start.h"
 #include "base/os.h"
 #include "base/text.h"
 #include "front/magazine.h"
+
+/* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from malloc
+ * must not come from another. */
+__attribute__((constructor(101))) static void hk_start_with_operators(void) { hk_start_with_libc_names(); }
 
 /* In a program that is linked statically these are not there, or are the program's own copy of the runtime. */
 #pragma weak dlopen

@@ -114,6 +114,10 @@ HK_EXPORT int hak_option_get(const char *name, char *buf, size_t len)
 
 HK_EXPORT int hak_option_set(const char *name, const char *value)
 {
+    if (name == NULL || value == NULL) {
+        errno = EINVAL;
+        return -1;
+    }
     static const int errors[] = {[HK_OPTION_UNKNOWN] = ENOENT, [HK_OPTION_INVALID] = EINVAL, [HK_OPTION_FIXED] = EPERM};
     enum hk_option_result result = hk_option_write(name, value);
     if (result == HK_OPTION_OK) {

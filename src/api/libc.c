@@ -15,7 +15,7 @@
 #include "front/magazine.h"
 #include "observe/report.h"
 
-HK_START_WITH_THIS_FILE
+__attribute__((constructor(101))) void hk_start_with_libc_names(void) { hk_start(); }
 
 /* Not in the headers of every C library that we build with. */
 HK_EXPORT void cfree(void *p);

@@ -6,6 +6,9 @@
  * by: an object of an archive is linked only if another refers to it. */
 void hk_start(void);
 
+/* The same, in libc.c: the linker takes malloc and its kin out of an archive for whoever refers to it. */
+void hk_start_with_libc_names(void);
+
 #define HK_START_WITH_THIS_FILE                                                                                        \
     __attribute__((constructor(101))) static void hk_start_with_this_file(void) { hk_start(); }
 

@@ -309,6 +309,12 @@ void hk_options_init(char *const *environment)
         hk_options_print();
 }
 
+/* What has been done at the start. */
+static bool hk_option_is_fixed(unsigned id)
+{
+    return id == HK_OPTION_help || (id >= HK_OPTION_prewarm_superslabs && id <= HK_OPTION_prefault);
+}
+
 enum hk_option_result hk_option_write(const char *name, const char *text)
 {
     const struct hk_option_info *info = hk_option_find(name);
@@ -318,7 +324,7 @@ enum hk_option_result hk_option_write(const char *name, const char *text)
     uint64_t value;
     if (!hk_parse_value(info, text, &value))
         return HK_OPTION_INVALID;
-    if (id == HK_OPTION_help)
+    if (hk_option_is_fixed(id))
         return HK_OPTION_FIXED;
     hk_option_store(id, value);
     if (id == HK_OPTION_profile)

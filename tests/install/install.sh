@@ -71,6 +71,29 @@ cmake --build "$work/cmake" >"$work/cmake.log" 2>&1 || { cat "$work/cmake.log"; 
 consumer cmake/with_shared shared
 consumer cmake/with_static archive
 
+# Programs that do not call malloc themselves: hakmem serves them all the same, options and all.
+serves() {
+    LD_LIBRARY_PATH=$lib HAKMEM_STATS=1 "$work/$1" >/dev/null 2>"$work/$1.err" || fail "$1: exit status $?"
+    grep -q '^hakmem: statistics' "$work/$1.err" || fail "$1: hakmem does not serve it"
+    echo "$1: ok"
+    ((ran += 1))
+}
+build strdup_pkg_config "$here/consumer/only_strdup.c" -Wl,--as-needed "${flags[@]}"
+serves strdup_pkg_config
+build strdup_archive "$here/consumer/only_strdup.c" -Wl,-u,malloc "$archive"
+serves strdup_archive
+build_cxx() {
+    local output=$1
+    shift
+    "$cc" -x c++ -std=gnu++17 -Wall -Wextra -Werror "$here/consumer/only_new.cc" -x none "$@" -o "$work/$output" ||
+        fail "$output does not build"
+}
+build_cxx new_shared "${flags[@]}" -lstdc++ -pthread
+serves new_shared
+build_cxx new_archive "$archive" -lstdc++ -pthread
+serves new_archive
+nm "$work/new_archive" | grep -q ' T malloc$' || fail "new_archive: malloc is not hakmem's"
+
 # A program that is linked with nothing of ours, under the installed library.
 build preloaded -DONLY_MALLOC "$source"
 LD_PRELOAD=$lib/libhakmem.so "$work/preloaded" || fail "preloaded"
