@@ -97,17 +97,18 @@ enum hak_purge_level {
 /* Gives idle memory of the whole process back, for all threads. Returns how many bytes went. */
 size_t hak_purge(enum hak_purge_level level) HAK_NOEXCEPT;
 
-/* For a thread that is about to wait for long, as the threads of a pool: gives what its magazines hold back to the heap,
- * where others, and hak_purge, can reach it. Its next allocations take a slow path each, as a new thread's do. */
+/* For a thread that is about to wait for long, as the threads of a pool: gives what its magazines hold back to the
+ * heap, where others, and hak_purge, can reach it. Its next allocations take a slow path each, as a new thread's do. */
 void hak_thread_idle(void) HAK_NOEXCEPT;
 
 /* Makes memory for count blocks of n bytes ready: mapped, faulted in, and kept though it is idle until HAK_PURGE_ALL or
- * malloc_trim. Returns for how many blocks there is memory ready; less than count if it ran out, 0 if n is above 1 MiB. */
+ * malloc_trim. Returns for how many blocks there is memory ready; less than count if it ran out, 0 if n is above 1 MiB.
+ *  */
 size_t hak_prewarm(size_t n, size_t count) HAK_NOEXCEPT;
 
-/* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more is
- * taken; above hard, allocations fail with ENOMEM after a purge. Also options limit_soft and limit_hard, which know the
- * cgroup's limit. Returns 0, or -1 and EINVAL if hard is not 0 and below soft, or one is above PTRDIFF_MAX. */
+/* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more
+ * is taken; above hard, allocations fail with ENOMEM after a purge. Also options limit_soft and limit_hard, which know
+ * the cgroup's limit. Returns 0, or -1 and EINVAL if hard is not 0 and below soft, or one is above PTRDIFF_MAX. */
 int hak_limit_set(size_t soft, size_t hard) HAK_NOEXCEPT;
 
 /* ---- The library itself ---- */

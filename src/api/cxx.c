@@ -14,8 +14,8 @@
 #include "base/text.h"
 #include "front/magazine.h"
 
-/* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from malloc
- * must not come from another. */
+/* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from
+ * malloc must not come from another. */
 __attribute__((constructor(101))) static void hk_start_with_operators(void) { hk_start_with_libc_names(); }
 
 /* In a program that is linked statically these are not there, or are the program's own copy of the runtime. */
@@ -96,14 +96,14 @@ HK_INLINE void *hk_new(size_t n, size_t alignment)
     return HK_LIKELY(p != NULL) ? p : hk_new_or_throw(n, alignment);
 }
 
-/* [new.delete.single]: the nothrow forms return NULL where the throwing form would throw, and a new_handler may throw. To
- * catch takes the runtime: its own nothrow form calls our throwing one and catches. */
+/* [new.delete.single]: the nothrow forms return NULL where the throwing form would throw, and a new_handler may throw.
+ * To catch takes the runtime: its own nothrow form calls our throwing one and catches. */
 HK_COLD static void *hk_new_nothrow_retry(size_t n, size_t alignment, const void *nothrow)
 {
     if (hk_current_new_handler() == NULL)
         return NULL;
-    void *symbol = hk_runtime_symbol(alignment <= HK_MIN_ALIGN ? "_ZnwmRKSt9nothrow_t"
-                                                               : "_ZnwmSt11align_val_tRKSt9nothrow_t");
+    void *symbol =
+        hk_runtime_symbol(alignment <= HK_MIN_ALIGN ? "_ZnwmRKSt9nothrow_t" : "_ZnwmSt11align_val_tRKSt9nothrow_t");
     if (symbol == NULL)
         return hk_new_retry(n, alignment);
     if (alignment <= HK_MIN_ALIGN) {
@@ -122,55 +122,50 @@ HK_INLINE void *hk_new_nothrow(size_t n, size_t alignment, const void *nothrow)
     return HK_LIKELY(p != NULL) ? p : hk_new_nothrow_retry(n, alignment, nothrow);
 }
 
-#define HK_NEW(name) HK_EXPORT void *name(size_t n); HK_EXPORT void *name(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
+#define HK_NEW(name)                \
+    HK_EXPORT void *name(size_t n); \
+    HK_EXPORT void *name(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
 HK_NEW(_Znwm) /* operator new(size_t) */
 HK_NEW(_Znam) /* operator new[](size_t) */
 
-#define HK_NEW_NOTHROW(name)                                                                                           \
-    HK_EXPORT void *name(size_t n, const void *nothrow);                                                               \
+#define HK_NEW_NOTHROW(name)                             \
+    HK_EXPORT void *name(size_t n, const void *nothrow); \
     HK_EXPORT void *name(size_t n, const void *nothrow) { return hk_new_nothrow(n, HK_MIN_ALIGN, nothrow); }
 HK_NEW_NOTHROW(_ZnwmRKSt9nothrow_t)
 HK_NEW_NOTHROW(_ZnamRKSt9nothrow_t)
 
-#define HK_NEW_ALIGNED(name)                                                                                           \
-    HK_EXPORT void *name(size_t n, size_t alignment);                                                                  \
+#define HK_NEW_ALIGNED(name)                          \
+    HK_EXPORT void *name(size_t n, size_t alignment); \
     HK_EXPORT void *name(size_t n, size_t alignment) { return hk_new(n, alignment); }
 HK_NEW_ALIGNED(_ZnwmSt11align_val_t)
 HK_NEW_ALIGNED(_ZnamSt11align_val_t)
 
-#define HK_NEW_ALIGNED_NOTHROW(name)                                                                                   \
-    HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow);                                             \
-    HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow)                                              \
-    {                                                                                                                  \
-        return hk_new_nothrow(n, alignment, nothrow);                                                                           \
+#define HK_NEW_ALIGNED_NOTHROW(name)                                       \
+    HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow); \
+    HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow)  \
+    {                                                                      \
+        return hk_new_nothrow(n, alignment, nothrow);                      \
     }
 HK_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t)
 HK_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t)
 
-#define HK_DELETE(name, ...)                                                                                           \
-    HK_EXPORT void name(void *p, ##__VA_ARGS__);                                                                       \
-    HK_EXPORT void name(void *p, ##__VA_ARGS__)
-HK_DELETE(_ZdlPv) { hk_free_hot(p); } /* operator delete(void *) */
-HK_DELETE(_ZdaPv) { hk_free_hot(p); } /* operator delete[](void *) */
-HK_DELETE(_ZdlPvRKSt9nothrow_t, const void *nothrow) { (void)nothrow; hk_free_hot(p); }
-HK_DELETE(_ZdaPvRKSt9nothrow_t, const void *nothrow) { (void)nothrow; hk_free_hot(p); }
-HK_DELETE(_ZdlPvSt11align_val_t, size_t alignment) { (void)alignment; hk_free_hot(p); }
-HK_DELETE(_ZdaPvSt11align_val_t, size_t alignment) { (void)alignment; hk_free_hot(p); }
-HK_DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t, size_t alignment, const void *nothrow)
-{
-    (void)alignment, (void)nothrow;
-    hk_free_hot(p);
-}
-HK_DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t, size_t alignment, const void *nothrow)
-{
-    (void)alignment, (void)nothrow;
-    hk_free_hot(p);
-}
-/* Sized forms: programs that delete through a wrong static type pass wrong sizes and have always worked, so the size is not
- * held against them. */
-HK_DELETE(_ZdlPvm, size_t n) { (void)n; hk_free_hot(p); }
-HK_DELETE(_ZdaPvm, size_t n) { (void)n; hk_free_hot(p); }
-HK_DELETE(_ZdlPvmSt11align_val_t, size_t n, size_t alignment) { (void)n, (void)alignment; hk_free_hot(p); }
-HK_DELETE(_ZdaPvmSt11align_val_t, size_t n, size_t alignment) { (void)n, (void)alignment; hk_free_hot(p); }
+#define HK_UNUSED __attribute__((unused))
+#define HK_DELETE(name, ...)                     \
+    HK_EXPORT void name(void *p, ##__VA_ARGS__); \
+    HK_EXPORT void name(void *p, ##__VA_ARGS__) { hk_free_hot(p); }
+HK_DELETE(_ZdlPv)
+HK_DELETE(_ZdaPv)
+HK_DELETE(_ZdlPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
+HK_DELETE(_ZdaPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
+HK_DELETE(_ZdlPvSt11align_val_t, HK_UNUSED size_t alignment)
+HK_DELETE(_ZdaPvSt11align_val_t, HK_UNUSED size_t alignment)
+HK_DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t, HK_UNUSED size_t alignment, HK_UNUSED const void *nothrow)
+HK_DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t, HK_UNUSED size_t alignment, HK_UNUSED const void *nothrow)
+/* Sized forms: programs that delete through a wrong static type pass wrong sizes and have always worked, so the size is
+ * not held against them. */
+HK_DELETE(_ZdlPvm, HK_UNUSED size_t n)
+HK_DELETE(_ZdaPvm, HK_UNUSED size_t n)
+HK_DELETE(_ZdlPvmSt11align_val_t, HK_UNUSED size_t n, HK_UNUSED size_t alignment)
+HK_DELETE(_ZdaPvmSt11align_val_t, HK_UNUSED size_t n, HK_UNUSED size_t alignment)
 
 #endif

@@ -117,13 +117,14 @@ HK_EXPORT struct mallinfo mallinfo(void)
                              .keepcost = (int)info.keepcost};
 }
 
-/* All of glibc's parameters are accepted. What they govern there (arenas, mmap threshold, top padding) does not exist here;
- * only the error action (M_CHECK_ACTION: bit 1 aborts, bit 0 prints) has a meaning. */
+/* All of glibc's parameters are accepted. What they govern there (arenas, mmap threshold, top padding) does not exist
+ * here; only the error action (M_CHECK_ACTION: bit 1 aborts, bit 0 prints) has a meaning. */
 HK_EXPORT int mallopt(int parameter, int value)
 {
     if (parameter == M_CHECK_ACTION)
-        return hk_option_write("on_error", (value & 2) != 0 ? "abort" : (value & 1) != 0 ? "warn" : "ignore") ==
-               HK_OPTION_OK;
+        return hk_option_write("on_error", (value & 2) != 0   ? "abort"
+                                           : (value & 1) != 0 ? "warn"
+                                                              : "ignore") == HK_OPTION_OK;
     if (parameter == M_MXFAST)
         return value >= 0 && value <= (int)(80 * sizeof(size_t) / 4);
     return 1;

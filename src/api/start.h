@@ -1,15 +1,16 @@
-/* What runs when the library is loaded and when the process ends. Allocation works before the one and after the other. */
+/* What runs when the library is loaded and when the process ends. Allocation works before the one and after the other.
+ *  */
 #ifndef HK_API_START_H
 #define HK_API_START_H
 
-/* Reads the options and registers the fork handlers, once. Called by a constructor in each file that programs are linked
- * by: an object of an archive is linked only if another refers to it. */
+/* Reads the options and registers the fork handlers, once. Called by a constructor in each file that programs are
+ * linked by: an object of an archive is linked only if another refers to it. */
 void hk_start(void);
 
 /* The same, in libc.c: the linker takes malloc and its kin out of an archive for whoever refers to it. */
 void hk_start_with_libc_names(void);
 
-#define HK_START_WITH_THIS_FILE                                                                                        \
+#define HK_START_WITH_THIS_FILE \
     __attribute__((constructor(101))) static void hk_start_with_this_file(void) { hk_start(); }
 
 #endif

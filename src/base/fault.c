@@ -14,8 +14,7 @@ static void hk_text_free_already(struct hk_text *text, const struct hk_fault *fa
 static void hk_text_fault(struct hk_text *text, const struct hk_fault *fault)
 {
     switch (fault->kind) {
-    case HK_FAULT_NONE:
-        break;
+    case HK_FAULT_NONE: break;
     case HK_FAULT_DOUBLE_FREE:
         hk_text_str(text, "double free: ");
         hk_text_free_already(text, fault);
@@ -30,9 +29,7 @@ static void hk_text_fault(struct hk_text *text, const struct hk_fault *fault)
         hk_text_str(text, " bytes at ");
         hk_text_ptr(text, fault->block);
         break;
-    case HK_FAULT_FOREIGN:
-        hk_text_str(text, "invalid pointer: not memory of hakmem");
-        break;
+    case HK_FAULT_FOREIGN: hk_text_str(text, "invalid pointer: not memory of hakmem"); break;
     case HK_FAULT_WRONG_SIZE:
         hk_text_str(text, "wrong size: the block has ");
         hk_text_dec(text, fault->block_size);

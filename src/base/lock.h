@@ -23,7 +23,10 @@ struct hk_lock {
     uint32_t rank;         /* constant */
 };
 
-#define HK_LOCK_INIT(r) {.word = 0, .rank = (r)}
+#define HK_LOCK_INIT(r)        \
+    {                          \
+        .word = 0, .rank = (r) \
+    }
 
 /* While a thread is inside fork it holds every lock, and its operations on them do nothing. */
 extern HK_TLS bool hk_lock_bypass;
@@ -38,7 +41,11 @@ bool hk_lock_held_by_me(const struct hk_lock *lock);
 #else
 HK_INLINE void hk_lock_note_acquired(const struct hk_lock *lock, bool waited) { (void)lock, (void)waited; }
 HK_INLINE void hk_lock_note_released(const struct hk_lock *lock) { (void)lock; }
-HK_INLINE bool hk_lock_held_by_me(const struct hk_lock *lock) { (void)lock; return true; }
+HK_INLINE bool hk_lock_held_by_me(const struct hk_lock *lock)
+{
+    (void)lock;
+    return true;
+}
 #endif
 
 HK_INLINE void hk_lock_init(struct hk_lock *lock, enum hk_lock_rank rank)

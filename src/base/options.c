@@ -257,13 +257,13 @@ static void hk_warn_invalid(const struct hk_option_info *info, const char *varia
     hk_text_str(&text, " is not valid: expected ");
     hk_text_expected(&text, info);
     hk_text_str(&text, "; using ");
-    hk_text_value(&text, info,
-                  atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
+    hk_text_value(&text, info, atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
     hk_text_char(&text, '\n');
     hk_text_to_stderr(&text);
 }
 
-/* One variable of the environment: "HAKMEM_NAME=value". The profile is applied in a pass of its own, before the rest. */
+/* One variable of the environment: "HAKMEM_NAME=value". The profile is applied in a pass of its own, before the rest.
+ *  */
 static void hk_options_read_variable(const char *variable, bool profile_pass)
 {
     const char *equals = strchr(variable, '=');
@@ -337,7 +337,6 @@ bool hk_option_read(const char *name, struct hk_text *to)
     const struct hk_option_info *info = hk_option_find(name);
     if (info == NULL)
         return false;
-    hk_text_value(to, info,
-                  atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
+    hk_text_value(to, info, atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
     return true;
 }

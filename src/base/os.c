@@ -62,8 +62,7 @@ static void hk_count_committed(size_t size)
     size_t now = atomic_fetch_add_explicit(&hk_os_counts.bytes_committed, size, memory_order_relaxed) + size;
     size_t peak = atomic_load_explicit(&hk_os_counts.bytes_committed_peak, memory_order_relaxed);
     while (now > peak && !atomic_compare_exchange_weak_explicit(&hk_os_counts.bytes_committed_peak, &peak, now,
-                                                                memory_order_relaxed, memory_order_relaxed)) {
-    }
+                                                                memory_order_relaxed, memory_order_relaxed)) {}
 }
 
 size_t hk_os_page_size(void)
@@ -175,15 +174,9 @@ bool hk_os_decommit(void *p, size_t size)
     return true;
 }
 
-void hk_os_advise_huge(void *p, size_t size)
-{
-    hk_madvise(p, size, MADV_HUGEPAGE);
-}
+void hk_os_advise_huge(void *p, size_t size) { hk_madvise(p, size, MADV_HUGEPAGE); }
 
-void hk_os_advise_small(void *p, size_t size)
-{
-    hk_madvise(p, size, MADV_NOHUGEPAGE);
-}
+void hk_os_advise_small(void *p, size_t size) { hk_madvise(p, size, MADV_NOHUGEPAGE); }
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

@@ -24,8 +24,8 @@ void *hk_os_map(size_t size, size_t alignment);
 bool hk_os_unmap(void *p, size_t size, size_t committed);
 /* Gives the pages back; the range reads as zeros afterwards. False, with nothing known, if the kernel would not. */
 bool hk_os_purge(void *p, size_t size);
-/* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does not
- * (locked memory), but may split the mapping. */
+/* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does
+ * not (locked memory), but may split the mapping. */
 bool hk_os_decommit(void *p, size_t size);
 /* Asks for huge pages in the whole of a mapping. A refusal is of no consequence. */
 void hk_os_advise_huge(void *p, size_t size);
@@ -44,7 +44,8 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 void hk_os_name_thread(const char *name);
 /* The start of a file, as far as there is room, with a NUL behind it. */
 bool hk_os_read_file(const char *path, char *to, size_t size);
-/* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content stays. */
+/* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content stays.
+ *  */
 void hk_os_populate(void *p, size_t size);
 /* Asks for no huge pages in the whole of a mapping. */
 void hk_os_advise_small(void *p, size_t size);

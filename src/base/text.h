@@ -11,8 +11,8 @@ struct hk_text {
     size_t length;
 };
 
-#define HK_TEXT(name, bytes)                                                                                           \
-    char name##_buf[bytes];                                                                                            \
+#define HK_TEXT(name, bytes) \
+    char name##_buf[bytes];  \
     struct hk_text name = hk_text_on(name##_buf, sizeof name##_buf)
 
 struct hk_text hk_text_on(char *buf, size_t size);

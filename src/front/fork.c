@@ -8,8 +8,9 @@
 #include "heap/purge.h"
 
 /* Before the fork every lock is taken in the order of ranks, so that no other thread is inside a structure when the
- * process is copied. From then on the forking thread's operations on locks do nothing: handlers that run later than ours
- * may allocate. The child gives the locks back like the parent, after it has put right what its missing threads left. */
+ * process is copied. From then on the forking thread's operations on locks do nothing: handlers that run later than
+ * ours may allocate. The child gives the locks back like the parent, after it has put right what its missing threads
+ * left. */
 
 static void hk_fork_prepare(void)
 {

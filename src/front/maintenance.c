@@ -75,9 +75,9 @@ static bool hk_maintenance_end(void)
 {
     uint32_t none = HK_MAINTENANCE_NONE;
     atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_NONE, memory_order_seq_cst);
-    return hk_is_last_thread() || !atomic_compare_exchange_strong_explicit(&hk_maintenance_state, &none,
-                                                                           HK_MAINTENANCE_AWAKE, memory_order_seq_cst,
-                                                                           memory_order_relaxed);
+    return hk_is_last_thread() ||
+           !atomic_compare_exchange_strong_explicit(&hk_maintenance_state, &none, HK_MAINTENANCE_AWAKE,
+                                                    memory_order_seq_cst, memory_order_relaxed);
 }
 
 static void *hk_maintenance_run(void *unused)
@@ -96,7 +96,8 @@ static void *hk_maintenance_run(void *unused)
     return NULL;
 }
 
-/* More than the thread needs: exit handlers may run on it, signal frames and a program's thread-local variables lie there. */
+/* More than the thread needs: exit handlers may run on it, signal frames and a program's thread-local variables lie
+ * there. */
 #define HK_STACK_MIN ((size_t)1 << 20)
 #define HK_STACK_MAX ((size_t)64 << 20)
 
@@ -120,8 +121,8 @@ static bool hk_maintenance_create(void)
     return result == 0;
 }
 
-/* Returns when the thread runs: a sandbox that the program enters next must find nothing left to do. It waits for nobody
- * but the kernel, and not for ever. */
+/* Returns when the thread runs: a sandbox that the program enters next must find nothing left to do. It waits for
+ * nobody but the kernel, and not for ever. */
 HK_COLD static void hk_maintenance_start(void)
 {
     uint32_t none = HK_MAINTENANCE_NONE;

@@ -1,11 +1,12 @@
 /*
  * Maintenance: who purges, and when.
  *
- * A process with several threads gets one more, which purges twice a second while there is something to purge, four times
- * when the process is quiet, and sleeps when there is nothing to do; the next slow path wakes it. It is made when a second
- * thread allocates for the first time, so that it is there before the program goes into a sandbox that forbids more threads;
- * never in a free, which the C library makes with locks held that pthread_create needs. It does not keep a process alive whose other threads have ended, and a fork's child has none until it has threads itself.
- * In all other processes slow paths purge.
+ * A process with several threads gets one more, which purges twice a second while there is something to purge, four
+ * times when the process is quiet, and sleeps when there is nothing to do; the next slow path wakes it. It is made when
+ * a second thread allocates for the first time, so that it is there before the program goes into a sandbox that forbids
+ * more threads; never in a free, which the C library makes with locks held that pthread_create needs. It does not keep
+ * a process alive whose other threads have ended, and a fork's child has none until it has threads itself. In all other
+ * processes slow paths purge.
  */
 #ifndef HK_FRONT_MAINTENANCE_H
 #define HK_FRONT_MAINTENANCE_H

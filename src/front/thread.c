@@ -47,8 +47,8 @@ static void hk_thread_exit(void *thread)
     hk_fault_check(&fault, "free");
 }
 
-/* Destructors run in the order of their keys, in up to four rounds. So that ours comes after the program's it gets a high
- * key: the highest for which the C library keeps a thread's value without allocating. */
+/* Destructors run in the order of their keys, in up to four rounds. So that ours comes after the program's it gets a
+ * high key: the highest for which the C library keeps a thread's value without allocating. */
 #define HK_EXIT_KEY_NUMBER 31
 
 static uint32_t hk_exit_key_make(void)
@@ -109,8 +109,8 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
     errno = saved;
 }
 
-/* A heap that its thread has left costs nothing more, and what a predecessor left is then local to a new thread; it is not
- * given to the few frees that the C library makes when a thread's destructors have run. A new heap must pay. */
+/* A heap that its thread has left costs nothing more, and what a predecessor left is then local to a new thread; it is
+ * not given to the few frees that the C library makes when a thread's destructors have run. A new heap must pay. */
 #define HK_REQUESTS_FOR_PARKED_HEAP 8u
 
 static bool hk_thread_deserves_heap(struct hk_thread *self)

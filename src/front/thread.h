@@ -20,8 +20,8 @@ struct hk_thread {
     void **top[HK_NCLASSES]; /* of each magazine: the block that malloc hands out next */
     hk_key owner_key;        /* the heap's key, or NOBODY if each free is to be checked */
     uint8_t state;
-    bool end_is_told; /* our destructor will run */
-    bool counted;     /* by the maintenance thread, as one that it works for */
+    bool end_is_told;           /* our destructor will run */
+    bool counted;               /* by the maintenance thread, as one that it works for */
     uint32_t outbox_room;       /* bytes that the heap's outbox may take yet; 0, if there is none to be used */
     void *_Atomic *outbox_next; /* its next place; NULL, if none was used */
     uint32_t guest_requests;

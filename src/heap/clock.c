@@ -15,8 +15,8 @@ uint32_t hk_clock_look(void)
     }
     uint32_t seen = hk_clock_now();
     uint32_t now = system - begun;
-    if ((int32_t)(now - seen) <= 0 || !atomic_compare_exchange_strong_explicit(
-                                          &hk_clock, &seen, now, memory_order_relaxed, memory_order_relaxed))
+    if ((int32_t)(now - seen) <= 0 ||
+        !atomic_compare_exchange_strong_explicit(&hk_clock, &seen, now, memory_order_relaxed, memory_order_relaxed))
         return 0;
     return now - seen;
 }

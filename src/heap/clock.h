@@ -1,6 +1,6 @@
 /*
- * The coarse clock: how long memory has lain unused, in quarters of a second since about the first call. It stands still
- * until somebody looks: slow paths do now and then, and the maintenance thread.
+ * The coarse clock: how long memory has lain unused, in quarters of a second since about the first call. It stands
+ * still until somebody looks: slow paths do now and then, and the maintenance thread.
  */
 #ifndef HK_HEAP_CLOCK_H
 #define HK_HEAP_CLOCK_H

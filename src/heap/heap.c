@@ -16,9 +16,8 @@ void *const hk_no_magazine[HK_MAGAZINE_WORDS] __attribute__((aligned(HK_MAGAZINE
 #define HK_ID_GUESTS 1u
 #define HK_ID_ORPHANS 2u
 
-struct hk_heap hk_orphans = {.lock = HK_LOCK_INIT(HK_RANK_HEAP),
-                             .key = HK_ID_ORPHANS << HK_KEY_SHIFT,
-                             .state = HK_HEAP_ORPHANS};
+struct hk_heap hk_orphans = {
+    .lock = HK_LOCK_INIT(HK_RANK_HEAP), .key = HK_ID_ORPHANS << HK_KEY_SHIFT, .state = HK_HEAP_ORPHANS};
 struct hk_heap hk_guests = {.lock = HK_LOCK_INIT(HK_RANK_HEAP),
                             .key = HK_ID_GUESTS << HK_KEY_SHIFT,
                             .state = HK_HEAP_GUESTS,
@@ -27,8 +26,8 @@ struct hk_heap hk_guests = {.lock = HK_LOCK_INIT(HK_RANK_HEAP),
 struct hk_lock hk_heaps_lock = HK_LOCK_INIT(HK_RANK_HEAPS);
 struct hk_heap *_Atomic hk_heaps = &hk_guests;
 
-static struct hk_heap *hk_parked;               /* the heap parked last; guarded by hk_heaps_lock */
-static hk_key hk_last_id = HK_ID_ORPHANS;       /* guarded by hk_heaps_lock */
+static struct hk_heap *hk_parked;         /* the heap parked last; guarded by hk_heaps_lock */
+static hk_key hk_last_id = HK_ID_ORPHANS; /* guarded by hk_heaps_lock */
 
 /* ---- Slabs in bins ---- */
 
@@ -85,8 +84,7 @@ static uint8_t hk_bin_of(struct hk_slab *slab)
 /* True if slabs in bins have free blocks with memory. */
 static bool hk_class_has_idle_blocks(const struct hk_heap_class *class)
 {
-    return class->bins[HK_BIN_QUARTER] != NULL || class->bins[HK_BIN_HALF] != NULL ||
-           class->bins[HK_BIN_MOST] != NULL;
+    return class->bins[HK_BIN_QUARTER] != NULL || class->bins[HK_BIN_HALF] != NULL || class->bins[HK_BIN_MOST] != NULL;
 }
 
 static bool hk_class_has_blocks(const struct hk_heap_class *class)
@@ -106,10 +104,7 @@ static void hk_class_count_slab(struct hk_heap *heap, unsigned class, int more)
     __atomic_store_n(&heap->classes[class].nslabs, heap->classes[class].nslabs + (uint32_t)more, __ATOMIC_RELAXED);
 }
 
-static void hk_heap_count_idle(struct hk_heap *heap, size_t more)
-{
-    hk_add_visibly(&heap->idle_bytes, more);
-}
+static void hk_heap_count_idle(struct hk_heap *heap, size_t more) { hk_add_visibly(&heap->idle_bytes, more); }
 
 /* Keeps the heap's sum of idle bytes, after a slab's free blocks changed or before the slab leaves the heap. */
 static void hk_slab_account(struct hk_heap *heap, struct hk_slab *slab, unsigned idle)
@@ -385,8 +380,8 @@ struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault)
         return NULL;
     struct hk_heap *owner = hk_slab_owner(slab);
     if (HK_UNLIKELY(owner == NULL)) /* released meanwhile: no block of it was live */
-        hk_fault_note(fault, (struct hk_fault){
-                                 .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
+        hk_fault_note(
+            fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
     return owner;
 }
 
@@ -396,9 +391,10 @@ bool hk_block_in_use(const void *p)
     return slab != NULL && hk_slab_uses(slab, hk_slab_class(slab), p);
 }
 
-/* Puts a block into its slab, which is the heap's and of the class. False if the slab had to be settled: it may be gone. */
-HK_INLINE bool hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class, void *p, uint32_t now,
-                           struct hk_fault *fault)
+/* Puts a block into its slab, which is the heap's and of the class. False if the slab had to be settled: it may be
+ * gone. */
+HK_INLINE bool hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class, void *p,
+                           uint32_t now, struct hk_fault *fault)
 {
     unsigned index;
     if (HK_UNLIKELY(!hk_slab_find(slab, class, p, &index))) {
@@ -423,8 +419,8 @@ HK_INLINE bool hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const str
 #define HK_NO_SLOT UINTPTR_MAX
 HK_INLINE bool hk_same_slot(const void *p, uintptr_t last) { return ((uintptr_t)p ^ last) < HK_SLOT_SIZE; }
 
-/* Puts the blocks of a magazine into their slabs. They are all of one class and this heap's: slabs change their owner only when no
- * magazine holds a block of them. What is another's now was freed twice. */
+/* Puts the blocks of a magazine into their slabs. They are all of one class and this heap's: slabs change their owner
+ * only when no magazine holds a block of them. What is another's now was freed twice. */
 static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void *const *blocks, unsigned n,
                                struct hk_fault *fault)
 {
@@ -438,8 +434,8 @@ static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void
         if (!hk_same_slot(p, last)) {
             if (HK_UNLIKELY(hk_key_of_any(p) != key)) {
                 if (hk_block_owner(p, fault) != NULL)
-                    hk_fault_note(fault, (struct hk_fault){
-                                             .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = class->size});
+                    hk_fault_note(fault,
+                                  (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = class->size});
                 continue;
             }
             slab = hk_slab_at(p, class);
@@ -482,8 +478,8 @@ void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES
         hk_magazine_give(heap, class, tops, n, fault);
 }
 
-/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB; one where a thread with a few blocks of each class
- * would keep more than it uses. */
+/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB; one where a thread with a few blocks of each
+ * class would keep more than it uses. */
 static unsigned hk_capacity_first(unsigned class)
 {
     size_t size = hk_classes[class].size;
@@ -537,8 +533,9 @@ static void hk_heap_shrink_magazines(struct hk_heap *heap, void **tops[HK_NCLASS
 
 #define HK_IDLE_MS 1000u
 
-/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that they
- * take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains nothing. */
+/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that
+ * they take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains
+ * nothing. */
 #define HK_BUSY_REFILLS 128u
 
 static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
@@ -636,8 +633,8 @@ void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLA
         hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
 }
 
-/* Puts a block into a magazine; false if there is no room. What is wrong with the block is found when it is flushed, as with
- * any other that its owner frees. */
+/* Puts a block into a magazine; false if there is no room. What is wrong with the block is found when it is flushed, as
+ * with any other that its owner frees. */
 HK_INLINE bool hk_magazine_stow(void ***top, void *p)
 {
     if (hk_magazine_is_full(*top) || **top == p)
@@ -646,7 +643,8 @@ HK_INLINE bool hk_magazine_stow(void ***top, void *p)
     return true;
 }
 
-/* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner is. */
+/* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner
+ * is. */
 HK_INLINE bool hk_heap_owns_yet(const struct hk_heap *heap, const void *p, hk_key class)
 {
     return heap != &hk_orphans || hk_slab_owner(hk_slab_at(p, &hk_classes[class])) == heap;
@@ -684,8 +682,8 @@ unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **to
     return others;
 }
 
-/* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many refills and
- * flushes. What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
+/* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many refills
+ * and flushes. What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
 #define HK_CLASS_GUEST_ALLOCS 32u
 #define HK_CLASS_GUEST_WINDOW 256u
 
@@ -745,11 +743,12 @@ static void hk_heap_abandon(struct hk_heap *heap)
     hk_heap_set_parked(heap);
 }
 
-/* A thread that made its first call when the C library had run its last destructors got a heap and never parked it. It is
- * found when its memory serves another thread. */
+/* A thread that made its first call when the C library had run its last destructors got a heap and never parked it. It
+ * is found when its memory serves another thread. */
 static void hk_heap_reclaim(const void *thread)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next) {
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL;
+         heap = heap->next) {
         if (__atomic_load_n(&heap->thread, __ATOMIC_RELAXED) != thread)
             continue;
         hk_lock_acquire(&heap->lock);
@@ -835,8 +834,8 @@ static void hk_slab_orphan(struct hk_slab *slab)
     if (!orphan)
         return;
     hk_lock_acquire(&hk_orphans.lock);
-    /* Another thread may have adopted it, or a collect settled it, meanwhile: then the count was lowered already, and is
-     * made good now. */
+    /* Another thread may have adopted it, or a collect settled it, meanwhile: then the count was lowered already, and
+     * is made good now. */
     hk_class_count_slab(&hk_orphans, class, 1);
     if (hk_slab_owner(slab) == &hk_orphans)
         hk_slab_settle(&hk_orphans, slab);
@@ -868,7 +867,8 @@ static bool hk_heap_is_shared(const struct hk_heap *heap) { return heap == &hk_g
 
 static void hk_heaps_send(bool all, struct hk_fault *fault)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next) {
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
+         heap = heap->next) {
         if ((!all && hk_heap_is_untended(heap)) || hk_heap_is_shared(heap))
             continue;
         hk_lock_acquire(&heap->lock);
@@ -879,7 +879,8 @@ static void hk_heaps_send(bool all, struct hk_fault *fault)
 
 static void hk_heaps_open(bool all, struct hk_fault *fault)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next) {
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
+         heap = heap->next) {
         if (!all && hk_heap_is_untended(heap)) {
             __atomic_store_n(&heap->tended_tick, __atomic_load_n(&heap->tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
             continue;
@@ -922,9 +923,9 @@ size_t hk_heaps_idle_bytes(void)
 /* ---- Fork ---- */
 
 /* Fork copies the pages of a process one after another while its other threads run, so what their magazines' tops and
- * entries say need not agree in the child; and a block in an outbox may have been freed after the page was copied by which
- * the child still reaches it. These blocks are given up: they count as live for ever. All else is guarded by locks, which
- * the forking thread holds. */
+ * entries say need not agree in the child; and a block in an outbox may have been freed after the page was copied by
+ * which the child still reaches it. These blocks are given up: they count as live for ever. All else is guarded by
+ * locks, which the forking thread holds. */
 void hk_heaps_after_fork(const void *surviving_thread)
 {
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL;

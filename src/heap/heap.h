@@ -17,13 +17,14 @@
 #include "heap/pool.h"
 
 /* A magazine: a stack of free blocks' addresses in an aligned array. Its bottom entry is NULL and lies as high as the
- * capacity is small; so "empty" is a NULL on top and "full" is a top in the array's last place, whatever the capacity. */
+ * capacity is small; so "empty" is a NULL on top and "full" is a top in the array's last place, whatever the capacity.
+ *  */
 #define HK_MAGAZINE_WORDS 64u
 #define HK_MAGAZINE_BYTES (HK_MAGAZINE_WORDS * sizeof(void *))
 #define HK_MAGAZINE_BLOCKS_MAX (HK_MAGAZINE_WORDS - 1)
 
-/* Bins by the part of a slab's blocks that is free; refills take from the fullest slabs first, and last of all blocks that
- * have no memory: never handed out, or on pages that were given back. */
+/* Bins by the part of a slab's blocks that is free; refills take from the fullest slabs first, and last of all blocks
+ * that have no memory: never handed out, or on pages that were given back. */
 enum hk_bin {
     HK_BIN_FULL,
     HK_BIN_QUARTER,
@@ -37,16 +38,16 @@ enum hk_bin {
 enum hk_heap_state { HK_HEAP_RUNNING, HK_HEAP_PARKED, HK_HEAP_GUESTS, HK_HEAP_ORPHANS };
 
 struct hk_heap_class {
-    struct hk_slab *current;         /* the slab to refill from; in no bin */
-    struct hk_slab *bins[HK_NBINS];  /* the other slabs with free blocks; bins[FULL] is not used */
+    struct hk_slab *current;        /* the slab to refill from; in no bin */
+    struct hk_slab *bins[HK_NBINS]; /* the other slabs with free blocks; bins[FULL] is not used */
     uint32_t nslabs;
-    uint32_t last_alloc;             /* heap's tick when malloc last took the slow path for it, for the budget */
-    uint8_t capacity;                /* of the magazine, in blocks; 0 until first used */
-    uint32_t guest_since;            /* refills and flushes of the heap when the count below began */
-    uint8_t guest_allocs;            /* allocations that were served from the guests' heap */
-    uint8_t demand;                  /* since the capacity last changed: refills, or flushes of a medium class, whose blocks
+    uint32_t last_alloc;  /* heap's tick when malloc last took the slow path for it, for the budget */
+    uint8_t capacity;     /* of the magazine, in blocks; 0 until first used */
+    uint32_t guest_since; /* refills and flushes of the heap when the count below began */
+    uint8_t guest_allocs; /* allocations that were served from the guests' heap */
+    uint8_t demand;       /* since the capacity last changed: refills, or flushes of a medium class, whose blocks
                                         are too large to be taken on the mere chance that they will be wanted */
-    uint8_t held;                    /* blocks in the magazine when malloc last took the slow path for it, or when it was
+    uint8_t held;         /* blocks in the magazine when malloc last took the slow path for it, or when it was
                                         flushed; for statistics */
 };
 
@@ -60,8 +61,8 @@ struct hk_parcel {
 };
 #define HK_PARCELS 128u /* of a heap */
 
-/* What a thread has freed of others' waits until it is so much. A small block counts as so many bytes that the places suffice
- * while the bytes do. */
+/* What a thread has freed of others' waits until it is so much. A small block counts as so many bytes that the places
+ * suffice while the bytes do. */
 #define HK_OUTBOX_BLOCKS (2 * HK_PARCEL_BLOCKS)
 #define HK_OUTBOX_BYTES ((uint32_t)(64 * HK_KIB))
 #define HK_OUTBOX_BYTES_LEAST (HK_OUTBOX_BYTES / (HK_OUTBOX_BLOCKS + 1) + 1)
@@ -89,10 +90,10 @@ struct hk_heap {
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
     uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */
     uint32_t busy_count;
-    uint32_t victim;       /* class at which the search for capacity to take stands */
-    struct hk_heap *next;  /* all heaps; constant once linked */
+    uint32_t victim;             /* class at which the search for capacity to take stands */
+    struct hk_heap *next;        /* all heaps; constant once linked */
     struct hk_heap *next_parked; /* by hk_heaps_lock */
-    void *thread;          /* the thread whose magazines these are, for the fork child; by the front */
+    void *thread;                /* the thread whose magazines these are, for the fork child; by the front */
 
     /* Pushed by anybody, taken as a whole by lock holders. */
     HK_CACHE_ALIGNED struct hk_parcel *_Atomic pending; /* parcels for this heap */
@@ -110,7 +111,8 @@ struct hk_heap {
 struct hk_thread_heap {
     struct hk_heap heap;
     void *magazines[HK_NCLASSES][HK_MAGAZINE_WORDS] __attribute__((aligned(64 * sizeof(void *))));
-    void *_Atomic outbox[1 + HK_OUTBOX_BLOCKS]; /* stored to by the heap's thread, emptied by lock holders; [0] stays NULL */
+    /* Stored to by the heap's thread, emptied by lock holders; [0] stays NULL. */
+    void *_Atomic outbox[1 + HK_OUTBOX_BLOCKS];
     struct hk_parcel parcels[HK_PARCELS];
 };
 
@@ -133,8 +135,8 @@ void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_faul
 /* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
  * No lock held. */
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault);
-/* Sends what outboxes hold, opens what is pending, gives back warm slots and empty slabs: for all heaps, or for those that
- * have made no slow path since this was last called. No lock held. */
+/* Sends what outboxes hold, opens what is pending, gives back warm slots and empty slabs: for all heaps, or for those
+ * that have made no slow path since this was last called. No lock held. */
 void hk_heaps_tend(bool all, struct hk_fault *fault);
 /* Sum of all heaps' slow paths: stands still when the process is quiet. */
 uint32_t hk_heaps_ticks(void);
@@ -143,7 +145,8 @@ size_t hk_heaps_idle_bytes(void);
 /* In the child of a fork, all locks held: heaps of threads that are gone are parked. */
 void hk_heaps_after_fork(const void *surviving_thread);
 
-/* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block lives. */
+/* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block lives.
+ *  */
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault);
 /* The heap that owns the slab in which p lies; NULL, with the fault, if none does. */
 struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault);
@@ -167,10 +170,11 @@ void hk_heap_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCL
 void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Makes room in a full magazine: gives the older half of its blocks back to the slabs. */
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL, where there is room, since they
- * need not go through the slabs then to be handed out again; else to their slabs. Moves the others to the front, and returns
- * how many. */
-unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL, where there is room, since
+ * they need not go through the slabs then to be handed out again; else to their slabs. Moves the others to the front,
+ * and returns how many. */
+unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
+                      struct hk_fault *fault);
 /* Empties a magazine into the slabs. */
 void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */

@@ -19,7 +19,10 @@ static uint16_t *hk_absent_pages(struct hk_slab *slab, unsigned page)
     return &slab[page >> hk_pages_per_slot_shift()].absent_pages;
 }
 
-static uint16_t hk_page_bit(unsigned page) { return (uint16_t)(1u << (page & hk_low_mask32(hk_pages_per_slot_shift()))); }
+static uint16_t hk_page_bit(unsigned page)
+{
+    return (uint16_t)(1u << (page & hk_low_mask32(hk_pages_per_slot_shift())));
+}
 
 static bool hk_page_is_absent(struct hk_slab *slab, unsigned page)
 {
@@ -27,10 +30,7 @@ static bool hk_page_is_absent(struct hk_slab *slab, unsigned page)
 }
 
 /* Where the slab's first block starts in its first slot. */
-static size_t hk_first_offset(const struct hk_slab *slab)
-{
-    return (uintptr_t)slab->blocks & (HK_SLOT_SIZE - 1);
-}
+static size_t hk_first_offset(const struct hk_slab *slab) { return (uintptr_t)slab->blocks & (HK_SLOT_SIZE - 1); }
 
 static struct hk_block_range hk_blocks_on_page(const struct hk_slab *slab, unsigned page)
 {

@@ -1,9 +1,9 @@
 /*
  * Holes: pages of a slab in use on which no block is live, and whose memory is given back.
  *
- * A page is absent from when its memory went until a block on it is handed out. Invariants, under the owner's heap lock:
- * every block that touches an absent page is free, and was handed out before (or counts as if it had been); nabsent counts
- * these blocks.
+ * A page is absent from when its memory went until a block on it is handed out. Invariants, under the owner's heap
+ * lock: every block that touches an absent page is free, and was handed out before (or counts as if it had been);
+ * nabsent counts these blocks.
  *
  * A page goes in three steps, so that the kernel is not called with the lock held: the free blocks that touch it leave
  * the free bitmap (hk_holes_open; nobody can take them, and the slab cannot be released), the memory is given back
@@ -18,8 +18,8 @@
 
 struct hk_holes {
     struct hk_slab *slab;
-    uint16_t pages[HK_SLAB_SLOTS_MAX];  /* by slot of the slab: those to give back */
-    uint64_t blocks[HK_SLAB_WORDS];     /* out of the free bitmap meanwhile */
+    uint16_t pages[HK_SLAB_SLOTS_MAX]; /* by slot of the slab: those to give back */
+    uint64_t blocks[HK_SLAB_WORDS];    /* out of the free bitmap meanwhile */
 };
 
 /* Takes the free blocks off the pages on which no block is live; false if there is no such page with memory. */

@@ -63,8 +63,7 @@ static struct hk_large *hk_record_obtain(void)
         hk_large.free = record->next_free;
     } else if (hk_large.nrecords <= HK_KEY_ID_MAX) {
         uint32_t index = hk_large.nrecords;
-        struct hk_large *chunk =
-            atomic_load_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], memory_order_relaxed);
+        struct hk_large *chunk = atomic_load_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], memory_order_relaxed);
         if (chunk == NULL) {
             chunk = hk_meta_alloc(HK_RECORDS_PER_CHUNK * sizeof *chunk, HK_CACHE_LINE);
             atomic_store_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], chunk, memory_order_release);
@@ -184,8 +183,8 @@ static void hk_cached_remove(unsigned i)
         hk_large.cached[i] = hk_large.cached[i + 1];
 }
 
-/* Unmaps a mapping. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in the cache as
- * long as there is room. The lock is held. */
+/* Unmaps a mapping. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in the cache
+ * as long as there is room. The lock is held. */
 static bool hk_mapping_discard(struct hk_cached_mapping mapping)
 {
     if (hk_os_unmap(mapping.base, mapping.size, mapping.size))
@@ -304,10 +303,7 @@ static void hk_mapping_free(const struct hk_large *record)
 }
 
 /* Whole huge pages for a mapping that may have them: the tail is then not faulted in page by page. */
-static size_t hk_growing_size(size_t n)
-{
-    return n >= HK_HUGE_MIN ? hk_align_up(n, HK_HUGE_PAGE) : hk_mapping_size(n);
-}
+static size_t hk_growing_size(size_t n) { return n >= HK_HUGE_MIN ? hk_align_up(n, HK_HUGE_PAGE) : hk_mapping_size(n); }
 
 static void hk_mapping_advise(struct hk_large *record)
 {
@@ -353,8 +349,7 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *
 struct hk_fault hk_large_fault_inside(const void *p)
 {
     const struct hk_large *record = hk_record_of(p);
-    return (struct hk_fault){
-        .kind = HK_FAULT_INSIDE, .ptr = p, .block = record->block, .block_size = record->usable};
+    return (struct hk_fault){.kind = HK_FAULT_INSIDE, .ptr = p, .block = record->block, .block_size = record->usable};
 }
 
 bool hk_large_free(void *p, struct hk_fault *fault)

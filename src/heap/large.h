@@ -3,8 +3,8 @@
  *
  * A block of up to 64 MiB is a run of superslabs; a larger one, and one that realloc makes grow, is a mapping of its
  * own, which mremap grows without copying. Each has a record; the key of the slot in which the block starts holds the
- * record's index. A block's record belongs to whoever owns the block; only the key is contended, by a double free, and is
- * taken with one compare-and-exchange. The key goes before the memory does, and comes back if the kernel refuses.
+ * record's index. A block's record belongs to whoever owns the block; only the key is contended, by a double free, and
+ * is taken with one compare-and-exchange. The key goes before the memory does, and comes back if the kernel refuses.
  */
 #ifndef HK_HEAP_LARGE_H
 #define HK_HEAP_LARGE_H

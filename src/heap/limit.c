@@ -15,10 +15,8 @@ static _Atomic size_t hk_pressed_at; /* in use when the soft limit last led to a
 
 size_t hk_limit_in_use(void)
 {
-    size_t slots = hk_look(&hk_pool_counts.slots_active) +
-                   hk_look(&hk_pool_counts.slots_empty);
-    size_t superslabs = hk_look(&hk_superslab_counts.large) +
-                        hk_look(&hk_superslab_counts.cached);
+    size_t slots = hk_look(&hk_pool_counts.slots_active) + hk_look(&hk_pool_counts.slots_empty);
+    size_t superslabs = hk_look(&hk_superslab_counts.large) + hk_look(&hk_superslab_counts.cached);
     return slots * HK_SLOT_SIZE + superslabs * HK_SUPERSLAB_SIZE + hk_large_mapped_bytes();
 }
 

@@ -1,9 +1,9 @@
 /*
  * Limits on the memory of the process's heap, by options limit_soft and limit_hard or hak_limit_set.
  *
- * What counts is what may be resident: slots in use and EMPTY ones, cached superslabs, large blocks, cached mappings; and
- * not hakmem's own structures. Above the soft limit idle memory goes before more is taken; above the hard limit there is
- * none.
+ * What counts is what may be resident: slots in use and EMPTY ones, cached superslabs, large blocks, cached mappings;
+ * and not hakmem's own structures. Above the soft limit idle memory goes before more is taken; above the hard limit
+ * there is none.
  */
 #ifndef HK_HEAP_LIMIT_H
 #define HK_HEAP_LIMIT_H
@@ -20,8 +20,8 @@ bool hk_limit_relieve(void);
 /* Bytes that count. */
 size_t hk_limit_in_use(void);
 
-/* Makes limits that are percentages of the cgroup's into bytes; a warning on standard error if its limit cannot be read. A
- * cgroup without a limit gives none. Reads files under `root`, which is "" but for tests. */
+/* Makes limits that are percentages of the cgroup's into bytes; a warning on standard error if its limit cannot be
+ * read. A cgroup without a limit gives none. Reads files under `root`, which is "" but for tests. */
 void hk_limit_resolve(const char *root);
 
 #endif

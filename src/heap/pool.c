@@ -10,7 +10,8 @@
 struct hk_pool_counts hk_pool_counts;
 
 static struct {
-    struct hk_superslab *bins[HK_SLOTS_PER_SUPERSLAB]; /* carved superslabs by their longest run of free slots, 1 to 31 */
+    /* Carved superslabs by their longest run of free slots, 1 to 31. */
+    struct hk_superslab *bins[HK_SLOTS_PER_SUPERSLAB];
     uint32_t bins_nonempty;
     struct hk_slab *empty[HK_NCLASSES]; /* EMPTY slots by the class that used them last */
     uint64_t empty_nonempty[(HK_NCLASSES + 63) / 64];
@@ -351,7 +352,7 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t 
 
 struct hk_slot_purge {
     uint32_t empty_before;
-    size_t keep, most;     /* bytes */
+    size_t keep, most; /* bytes */
     size_t bytes;
 };
 

@@ -1,10 +1,10 @@
 /*
  * The shared pool: the slots of carved superslabs, shared by all heaps and all classes.
  *
- * A slot is UNUSED (untouched: zero, no memory), ACTIVE (part of a slab, or in a heap's warm pool), EMPTY (was used, its memory is
- * still there, its class remembered) or PURGING. Acquiring a slot goes through three stages: an EMPTY one, of the
- * same class first; an UNUSED one in the fullest superslab that has one; a superslab from the LRU cache or the OS.
- * A superslab none of whose slots is ACTIVE any more goes back (superslab.h).
+ * A slot is UNUSED (untouched: zero, no memory), ACTIVE (part of a slab, or in a heap's warm pool), EMPTY (was used,
+ * its memory is still there, its class remembered) or PURGING. Acquiring a slot goes through three stages: an EMPTY
+ * one, of the same class first; an UNUSED one in the fullest superslab that has one; a superslab from the LRU cache or
+ * the OS. A superslab none of whose slots is ACTIVE any more goes back (superslab.h).
  */
 #ifndef HK_HEAP_POOL_H
 #define HK_HEAP_POOL_H
@@ -16,8 +16,8 @@
 unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. Takes the pool's lock. */
 struct hk_slab *hk_pool_acquire_run(unsigned class);
-/* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last used
- * by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
+/* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last
+ * used by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
 size_t hk_pool_prewarm(size_t n, unsigned class, bool populate);
 /* Gives back the slots of a slab after hk_slab_fini, or warm slots. Takes the lock. */
 void hk_pool_release(struct hk_slab *slab, unsigned nslots);

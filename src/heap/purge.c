@@ -12,10 +12,7 @@ struct hk_purge_counts hk_purge_counts;
 
 _Atomic size_t hk_purge_prewarmed;
 
-static void hk_count(_Atomic size_t *counter, size_t n)
-{
-    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
+static void hk_count(_Atomic size_t *counter, size_t n) { atomic_fetch_add_explicit(counter, n, memory_order_relaxed); }
 
 /* ---- Holes ---- */
 
@@ -121,15 +118,9 @@ static void hk_purge_walk_end(void) { atomic_flag_clear_explicit(&hk_purge_walk_
 
 /* ---- By time ---- */
 
-static size_t hk_active_bytes(void)
-{
-    return hk_look(&hk_pool_counts.slots_active) * HK_SLOT_SIZE;
-}
+static size_t hk_active_bytes(void) { return hk_look(&hk_pool_counts.slots_active) * HK_SLOT_SIZE; }
 
-static size_t hk_empty_bytes(void)
-{
-    return hk_look(&hk_pool_counts.slots_empty) * HK_SLOT_SIZE;
-}
+static size_t hk_empty_bytes(void) { return hk_look(&hk_pool_counts.slots_empty) * HK_SLOT_SIZE; }
 
 #define HK_WARM_MIN ((size_t)8 << 20)
 #define HK_WARM_PART 16u /* of what is in use: about 6 % */
@@ -166,7 +157,8 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     keep = hk_less(keep, hk_large_read_counts().cached_bytes);
     bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, most / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
-        bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000), most / HK_SUPERSLAB_SIZE);
+        bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE,
+                                     hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000), most / HK_SUPERSLAB_SIZE);
     keep = hk_less(keep, hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE);
     bytes += hk_pool_purge(before, keep, hk_less(most, bytes));
     keep = hk_less(keep, hk_empty_bytes());
@@ -176,7 +168,8 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
         bool bounded = most != SIZE_MAX;
         if (keep != 0 && most > bytes + idle - keep)
             most = bytes + idle - keep;
-        hk_purge_holes(bounded ? &hk_purge_walk : &whole, before, most, bounded ? HK_TICK_LOOKS : SIZE_MAX, &bytes, fault);
+        hk_purge_holes(bounded ? &hk_purge_walk : &whole, before, most, bounded ? HK_TICK_LOOKS : SIZE_MAX, &bytes,
+                       fault);
     }
     if (bytes != 0)
         hk_trace(HK_TRACE_PURGE, "purge pass", {"level", level}, {"bytes", bytes});
@@ -194,7 +187,7 @@ void hk_purge_tick(bool alone, struct hk_fault *fault)
 
 /* ---- By growth ---- */
 
-#define HK_PAY_PART 20u   /* of what is in use may be idle without being made to pay */
+#define HK_PAY_PART 20u    /* of what is in use may be idle without being made to pay */
 #define HK_PAY_LOOKS 1024u /* slabs that are looked at for each superslab that the heap grows by */
 
 /* Gives the holes of a slab back if its heap is `heap`, whose lock is held, or can be locked without waiting. */
@@ -230,9 +223,9 @@ static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
     return bytes;
 }
 
-/* A program whose idle memory comes back into use soon does not fragment: to make it pay would only move its page faults
- * about. So what is paid is compared with what is regretted; when that is half, nothing is paid for a while, which
- * doubles each time. Racy counts do: they are hints. */
+/* A program whose idle memory comes back into use soon does not fragment: to make it pay would only move its page
+ * faults about. So what is paid is compared with what is regretted; when that is half, nothing is paid for a while,
+ * which doubles each time. Racy counts do: they are hints. */
 static struct {
     _Atomic size_t paid, regretted;
     _Atomic uint32_t rest_until; /* coarse clock */

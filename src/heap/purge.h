@@ -1,14 +1,14 @@
 /*
  * Purging: what goes back to the OS, and when.
  *
- * Memory is idle when it has pages and no live block: EMPTY slots, cached superslabs and mappings, and pages of slabs in
- * use on which no block is live. What has lain idle for a second goes back, so that a program that uses the same memory
- * in a cycle does not fault it in again. While the process is at work a warm budget stays; a quiet process keeps nothing.
- * And before the heap grows, idle memory goes that is more than a twentieth of what is in use: fragmentation does not add
- * up to a peak.
+ * Memory is idle when it has pages and no live block: EMPTY slots, cached superslabs and mappings, and pages of slabs
+ * in use on which no block is live. What has lain idle for a second goes back, so that a program that uses the same
+ * memory in a cycle does not fault it in again. While the process is at work a warm budget stays; a quiet process keeps
+ * nothing. And before the heap grows, idle memory goes that is more than a twentieth of what is in use: fragmentation
+ * does not add up to a peak.
  *
- * In a process with threads the maintenance thread calls hk_purge (front/maintenance.c); in one without, slow paths do a
- * bounded part of it when they look at the clock.
+ * In a process with threads the maintenance thread calls hk_purge (front/maintenance.c); in one without, slow paths do
+ * a bounded part of it when they look at the clock.
  */
 #ifndef HK_HEAP_PURGE_H
 #define HK_HEAP_PURGE_H
@@ -28,8 +28,8 @@ extern struct hk_lock hk_purge_lock;
  * lock held. */
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault);
 
-/* Purges about as much idle memory as is begun without memory, `grown` bytes: for slabs of a heap whose lock is held, or
- * for a large block (NULL). Waits for no heap's lock. */
+/* Purges about as much idle memory as is begun without memory, `grown` bytes: for slabs of a heap whose lock is held,
+ * or for a large block (NULL). Waits for no heap's lock. */
 void hk_purge_pay(size_t grown, struct hk_heap *heap);
 
 /* True while payments are not worth it. */
@@ -39,8 +39,8 @@ void hk_purge_note_paid(size_t bytes);
 /* Memory that was purged is needed again, by so many bytes. Any lock may be held. */
 void hk_purge_regret(size_t bytes);
 
-/* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a bounded
- * part if a quarter of a second has passed. */
+/* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a
+ * bounded part if a quarter of a second has passed. */
 void hk_purge_tick(bool alone, struct hk_fault *fault);
 
 /* Bytes that were prewarmed: they stay, though idle, until HK_PURGE_ALL. */

@@ -88,8 +88,8 @@ HK_INLINE void hk_parcel_put(struct hk_parcel *parcel, void *_Atomic *place, voi
     parcel->blocks[parcel->count++] = p;
 }
 
-/* Sends the blocks that have the same owner as the first, which are often all, as far as there are parcels. What stays is
- * in view then. Returns how many were sent. */
+/* Sends the blocks that have the same owner as the first, which are often all, as far as there are parcels. What stays
+ * is in view then. Returns how many were sent. */
 static unsigned hk_outbox_send_first(struct hk_heap *heap, struct hk_outbox_view *view, struct hk_fault *fault)
 {
     void *_Atomic *outbox = hk_outbox_of(heap);

@@ -2,16 +2,16 @@
  * Remote frees: frees by threads that do not own the slab.
  *
  * The protocol:
- *   1. a thread puts the blocks of others into its heap's outbox, an array of addresses, without any lock: only the thread
- *      stores into a place, and only once until the outbox is sent;
+ *   1. a thread puts the blocks of others into its heap's outbox, an array of addresses, without any lock: only the
+ * thread      stores into a place, and only once until the outbox is sent;
  *   2. who holds the heap's lock sends what the outbox holds: a parcel for each owner, each pushed on the pending
  *      stack of the heap that owns its last block;
- *   3. who holds that heap's lock takes the whole stack, and gives the blocks of each parcel to their slabs. Those whose
- *      slab has another owner by now stay in the parcel, which is passed on to one of these;
+ *   3. who holds that heap's lock takes the whole stack, and gives the blocks of each parcel to their slabs. Those
+ * whose      slab has another owner by now stay in the parcel, which is passed on to one of these;
  *   4. an empty parcel returns to the heap that sent it.
- * Until step 3 the blocks count as live, so their slabs cannot be released, whoever owns them. Parcels are pushed under the
- * lock of some heap, so none is on its way while fork holds all of them. A heap has a fixed number of parcels: when all are
- * on their way, blocks go to their owners one at a time, under the owner's lock.
+ * Until step 3 the blocks count as live, so their slabs cannot be released, whoever owns them. Parcels are pushed under
+ * the lock of some heap, so none is on its way while fork holds all of them. A heap has a fixed number of parcels: when
+ * all are on their way, blocks go to their owners one at a time, under the owner's lock.
  */
 #ifndef HK_HEAP_REMOTE_H
 #define HK_HEAP_REMOTE_H
@@ -31,8 +31,8 @@ bool hk_parcels_at_hand(const struct hk_heap *heap);
 /* Sends what the outbox of a thread's heap holds; false if parcels are lacking, and something stays. */
 bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault);
 
-/* Takes what others sent: puts the blocks into the heap's magazines, if its thread passes their tops, and gives the rest to
- * their slabs. Releases slabs that became wholly free. */
+/* Takes what others sent: puts the blocks into the heap's magazines, if its thread passes their tops, and gives the
+ * rest to their slabs. Releases slabs that became wholly free. */
 void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 
 #endif

@@ -8,7 +8,7 @@
 #include "base/bits.h"
 
 #define HK_SMALL_MAX ((size_t)4096) /* the hot path looks the class of such sizes up in a table */
-#define HK_MEDIUM_PAD 64u /* on top of the nominal sizes of medium classes */
+#define HK_MEDIUM_PAD 64u           /* on top of the nominal sizes of medium classes */
 #define HK_MEDIUM_MAX (((size_t)1 << 20) + HK_MEDIUM_PAD)
 #define HK_NCLASSES 88u
 #define HK_CLASS_FIRST_MEDIUM 48u

@@ -21,16 +21,16 @@ struct hk_heap;
 _Static_assert(HK_SLAB_WORDS == 32, "nonempty is a 32-bit mask of words");
 
 struct hk_slab {
-    /* Line one: all that blocks that come and go touch. Guarded by the owner's heap lock; next and prev by the pool's while
-     * the slot is EMPTY. */
+    /* Line one: all that blocks that come and go touch. Guarded by the owner's heap lock; next and prev by the pool's
+     * while the slot is EMPTY. */
     struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY slots */
     char *blocks;                /* the first block; constant from slab_init to release */
-    uint64_t *free;              /* the free bitmap: free_word, free_words or the table's, by its length; constant likewise */
+    uint64_t *free; /* the free bitmap: free_word, free_words or the table's, by its length; constant likewise */
     uint64_t free_word;
     uint32_t nonempty;
     uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
                          0 when all holes since have been found. Others may look */
-    uint16_t nfree; /* others may look at it, and decide by it only whether to look closer */
+    uint16_t nfree;   /* others may look at it, and decide by it only whether to look closer */
     uint16_t fresh_from;
     uint16_t nabsent;
     uint16_t idle_counted; /* what of the idle blocks is in the owner's idle_bytes */
@@ -44,14 +44,15 @@ struct hk_slab {
 
     /* Line two. */
     HK_CACHE_ALIGNED struct hk_superslab *superslab; /* constant */
-    struct hk_heap *_Atomic owner; /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone */
+    struct hk_heap
+        *_Atomic owner;    /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone */
     uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
     uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
     uint64_t free_words[HK_SLAB_WORDS_NEAR];
 };
 
-/* One per superslab that has been cut into slots; slabs fill a page. The bitmaps are those of slabs with so many blocks that
- * there is no room in the descriptor. */
+/* One per superslab that has been cut into slots; slabs fill a page. The bitmaps are those of slabs with so many blocks
+ * that there is no room in the descriptor. */
 struct hk_slot_table {
     struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
     uint64_t free[HK_SLOTS_PER_SUPERSLAB][HK_SLAB_WORDS];
@@ -87,9 +88,8 @@ HK_INLINE unsigned hk_slab_nidle(const struct hk_slab *slab)
 
 HK_INLINE struct hk_fault hk_fault_double_free(const struct hk_slab *slab, unsigned index)
 {
-    return (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE,
-                             .ptr = hk_slab_block(slab, index),
-                             .block_size = hk_slab_class(slab)->size};
+    return (struct hk_fault){
+        .kind = HK_FAULT_DOUBLE_FREE, .ptr = hk_slab_block(slab, index), .block_size = hk_slab_class(slab)->size};
 }
 
 HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab) { return slab->nfree == hk_slab_class(slab)->nblocks; }

@@ -18,7 +18,7 @@ struct hk_superslab_counts hk_superslab_counts;
 
 static struct {
     struct hk_superslab *runs[HK_RUN_BINS];
-    uint64_t nonempty; /* bit b: runs[b] is not NULL */
+    uint64_t nonempty;                    /* bit b: runs[b] is not NULL */
     struct hk_superslab *newest, *oldest; /* the LRU cache */
     char *region, *region_end;            /* reserved and not yet made into superslabs */
     size_t region_step;
@@ -33,10 +33,7 @@ struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, siz
 
 /* ---- The LRU cache ---- */
 
-static void hk_lru_count(int more)
-{
-    hk_add_visibly(&hk_superslab_counts.cached, (size_t)more);
-}
+static void hk_lru_count(int more) { hk_add_visibly(&hk_superslab_counts.cached, (size_t)more); }
 
 static void hk_lru_add(struct hk_superslab *superslab)
 {
@@ -51,7 +48,8 @@ static void hk_lru_add(struct hk_superslab *superslab)
     hk_lru_count(1);
     if (hk_superslab_counts.cached > hk_superslab_counts.cached_peak)
         hk_superslab_counts.cached_peak = hk_superslab_counts.cached;
-    hk_trace(HK_TRACE_LRU, "lru add", {"superslab", (uintptr_t)superslab->base}, {"cached", hk_superslab_counts.cached});
+    hk_trace(HK_TRACE_LRU, "lru add", {"superslab", (uintptr_t)superslab->base},
+             {"cached", hk_superslab_counts.cached});
 }
 
 static void hk_lru_remove(struct hk_superslab *superslab)
@@ -223,8 +221,8 @@ static bool hk_region_reserve(size_t n)
         size_t size = (step > n ? step : n) * HK_SUPERSLAB_SIZE;
         char *region = hk_os_reserve(size, HK_SUPERSLAB_SIZE);
         if (region != NULL) {
-            /* As a whole, before any of it is used: a part would be a mapping of its own. Small pages are the rule: else
-             * the kernel that gives huge ones to all would fill holes again (docs/decisions/009-huge-pages.md). */
+            /* As a whole, before any of it is used: a part would be a mapping of its own. Small pages are the rule:
+             * else the kernel that gives huge ones to all would fill holes again (docs/decisions/009-huge-pages.md). */
             if (hk_option(thp) == HK_THP_ALWAYS)
                 hk_os_advise_huge(region, size);
             else

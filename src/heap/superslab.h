@@ -6,8 +6,8 @@
  * without access, several superslabs at a time, and committed as it is used; a free superslab keeps its memory for a
  * while: those that do form the LRU cache, bounded by count, bytes and age.
  *
- * Invariants of free runs: neighbours in address space that are both FREE belong to the same run; the first and the last
- * superslab of a run know its length; a run is in the list of its length, those with resident memory in front.
+ * Invariants of free runs: neighbours in address space that are both FREE belong to the same run; the first and the
+ * last superslab of a run know its length; a run is in the list of its length, those with resident memory in front.
  *
  * Everything here is guarded by hk_pool_lock, except what is constant.
  */
@@ -20,8 +20,8 @@
 enum hk_superslab_state { HK_SUPERSLAB_FREE, HK_SUPERSLAB_CARVED, HK_SUPERSLAB_LARGE, HK_SUPERSLAB_PURGING };
 
 struct hk_superslab {
-    char *base;                      /* constant */
-    struct hk_slot_table *table;     /* NULL until first carved, constant then */
+    char *base;                       /* constant */
+    struct hk_slot_table *table;      /* NULL until first carved, constant then */
     struct hk_superslab *next, *prev; /* FREE, first of its run: the list of the run's length; CARVED: the pool's bin */
     struct hk_superslab *newer, *older; /* in the LRU cache, if FREE and resident */
     uint64_t freed_at_ms;
@@ -62,8 +62,8 @@ void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident);
 /* The superslab n places behind. */
 struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n);
 
-/* Purges cached superslabs, oldest first: `most` at most, until `keep` are left, and only those that were freed before a
- * time of hk_os_now_ms. Returns bytes. Takes the lock, and drops it for madvise. */
+/* Purges cached superslabs, oldest first: `most` at most, until `keep` are left, and only those that were freed before
+ * a time of hk_os_now_ms. Returns bytes. Takes the lock, and drops it for madvise. */
 size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 /* How many the options allow to be cached. */
 size_t hk_superslabs_max_cached(void);

@@ -57,10 +57,7 @@ HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
 HK_INLINE hk_key hk_key_of(const void *p) { return atomic_load_explicit(hk_key_at(p), memory_order_relaxed); }
 
 /* For a pointer that may be anything: one whose upper bits the table does not look at has no key. */
-HK_INLINE hk_key hk_key_of_any(const void *p)
-{
-    return (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0;
-}
+HK_INLINE hk_key hk_key_of_any(const void *p) { return (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0; }
 
 /* The class in a key that the caller knows to be a slab's. */
 HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }

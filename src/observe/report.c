@@ -90,7 +90,8 @@ static const uint32_t hk_bands[] = {16, 32, 64, 128, 256, 512, 1024, 4096, 1u <<
 
 static void hk_report_classes(struct hk_text *text, const struct hk_stats *stats)
 {
-    hk_section(text, "hakmem: blocks by size\n        up to           live         cached           free          slabs");
+    hk_section(text,
+               "hakmem: blocks by size\n        up to           live         cached           free          slabs");
     for (unsigned band = 0; band < sizeof hk_bands / sizeof hk_bands[0]; band++) {
         struct hk_class_stats sum = {0};
         for (unsigned class = 0; class < HK_NCLASSES; class++) {
