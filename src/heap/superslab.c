@@ -455,6 +455,7 @@ bool hk_superslabs_unmap_free(void)
 {
     bool any = false;
     hk_lock_acquire(&hk_pool_lock);
+    hk_superslabs.region_step = HK_REGION_MIN; /* or the next reservation may leave no room for what describes it */
     if (hk_superslabs.region_end > hk_superslabs.region) {
         size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region);
         if (hk_os_unmap(hk_superslabs.region, left, 0)) {
