@@ -9,7 +9,7 @@
 #include "front/magazine.h"
 #include "heap/limit.h"
 
-HK_START_WITH_THIS_FILE
+__attribute__((constructor(101))) static void hk_start_with_interface(void) { hk_start(); }
 
 #define HK_STRING(x) HK_STRING_OF(x)
 #define HK_STRING_OF(x) #x

@@ -1,5 +1,5 @@
-/* What runs when the library is loaded and when the process ends. Allocation works before the one and after the other.
- *  */
+/* What runs when the library is loaded and when the process ends. Allocation works before the one and after the
+ * other. */
 #ifndef HK_API_START_H
 #define HK_API_START_H
 
@@ -9,8 +9,5 @@ void hk_start(void);
 
 /* The same, in libc.c: the linker takes malloc and its kin out of an archive for whoever refers to it. */
 void hk_start_with_libc_names(void);
-
-#define HK_START_WITH_THIS_FILE \
-    __attribute__((constructor(101))) static void hk_start_with_this_file(void) { hk_start(); }
 
 #endif

@@ -29,6 +29,11 @@ struct hk_fault {
 
 #define HK_NO_FAULT ((struct hk_fault){.kind = HK_FAULT_NONE})
 
+HK_INLINE struct hk_fault hk_fault_freed_twice(const void *p, size_t block_size)
+{
+    return (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = block_size};
+}
+
 /* Keeps the first fault of a batch. */
 HK_INLINE void hk_fault_note(struct hk_fault *to, struct hk_fault fault)
 {

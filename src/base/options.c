@@ -262,8 +262,8 @@ static void hk_warn_invalid(const struct hk_option_info *info, const char *varia
     hk_text_to_stderr(&text);
 }
 
-/* One variable of the environment: "HAKMEM_NAME=value". The profile is applied in a pass of its own, before the rest.
- *  */
+/* One variable of the environment: "HAKMEM_NAME=value". The profile is applied in a pass of its own, before the
+ * rest. */
 static void hk_options_read_variable(const char *variable, bool profile_pass)
 {
     const char *equals = strchr(variable, '=');

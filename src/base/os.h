@@ -44,8 +44,8 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 void hk_os_name_thread(const char *name);
 /* The start of a file, as far as there is room, with a NUL behind it. */
 bool hk_os_read_file(const char *path, char *to, size_t size);
-/* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content stays.
- *  */
+/* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content
+ * stays. */
 void hk_os_populate(void *p, size_t size);
 /* Asks for no huge pages in the whole of a mapping. */
 void hk_os_advise_small(void *p, size_t size);

@@ -44,8 +44,8 @@ static void hk_heap_leave(struct hk_heap *heap, struct hk_fault *fault)
         hk_maintain(fault);
 }
 
-/* Gathers all that lies idle anywhere, and gives it to the OS, when memory has run out: then it is worth another try.
- *  */
+/* Gathers all that lies idle anywhere, and gives it to the OS, when memory has run out: then it is worth another
+ * try. */
 HK_COLD static void hk_reclaim(struct hk_fault *fault)
 {
     hk_heaps_dissolve_parked(UINT32_MAX, fault);
@@ -180,8 +180,7 @@ void *hk_malloc_aligned(size_t alignment, size_t n)
 static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk_fault *fault)
 {
     if (*hk_self.top[class] == p) {
-        hk_fault_note(fault,
-                      (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_classes[class].size});
+        hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
         return;
     }
     hk_heap_enter(heap, fault);
@@ -230,7 +229,7 @@ static void hk_free_direct(void *p, struct hk_fault *fault)
 static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault)
 {
     if (HK_UNLIKELY(hk_self.outbox_next != NULL && hk_outbox_ends_with(p))) {
-        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_usable(p)});
+        hk_fault_note(fault, hk_fault_freed_twice(p, hk_usable(p)));
         return;
     }
     if (heap != NULL && hk_self.owner_key != HK_KEY_NOBODY && hk_usable(p) <= HK_OUTBOX_BYTES) {

@@ -33,8 +33,8 @@ void hk_free_many(void *const *blocks, size_t count);
 
 /* Gives what the calling thread's magazines and outbox hold back to the slabs. */
 void hk_thread_rest(void);
-/* Makes n superslabs ready for blocks of a class; see hk_pool_prewarm. Populated ones stay until hk_trim(HK_PURGE_ALL).
- *  */
+/* Makes n superslabs ready for blocks of a class; see hk_pool_prewarm. Populated ones stay until
+ * hk_trim(HK_PURGE_ALL). */
 size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate);
 /* Makes memory for count blocks of n bytes ready; for how many there is. */
 size_t hk_prewarm(size_t n, size_t count);

@@ -348,26 +348,15 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, u
 HK_COLD static struct hk_fault hk_fault_of_key(const void *p, hk_key key)
 {
     if (hk_key_kind(key) == HK_KEY_GONE)
-        return (struct hk_fault){
-            .kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_classes[hk_key_index(key)].size};
+        return hk_fault_freed_twice(p, hk_classes[hk_key_index(key)].size);
     if (hk_key_kind(key) == HK_KEY_GONE_LARGE)
-        return (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_key_index(key) * 4 * HK_KIB};
+        return hk_fault_freed_twice(p, hk_key_index(key) * 4 * HK_KIB);
     return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
-}
-
-/* NULL if the pointer has no key of a slab, or a stale one that has outlived its superslab. */
-HK_INLINE struct hk_slab *hk_slab_by_key(const void *p)
-{
-    hk_key key = hk_key_of_any(p);
-    if (key == 0 || hk_key_kind(key) >= HK_NCLASSES)
-        return NULL;
-    const struct hk_superslab *superslab = hk_superslab_at(p);
-    return superslab != NULL && superslab->table != NULL ? hk_slab_at(p, &hk_classes[hk_key_kind(key)]) : NULL;
 }
 
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
 {
-    *slab = hk_slab_by_key(p);
+    *slab = hk_slab_of(p);
     if (HK_UNLIKELY(*slab == NULL))
         hk_fault_note(fault, hk_fault_of_key(p, hk_key_of_any(p)));
     return *slab != NULL;
@@ -380,14 +369,13 @@ struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault)
         return NULL;
     struct hk_heap *owner = hk_slab_owner(slab);
     if (HK_UNLIKELY(owner == NULL)) /* released meanwhile: no block of it was live */
-        hk_fault_note(
-            fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = hk_slab_class(slab)->size});
+        hk_fault_note(fault, hk_fault_freed_twice(p, hk_slab_class(slab)->size));
     return owner;
 }
 
 bool hk_block_in_use(const void *p)
 {
-    struct hk_slab *slab = hk_slab_by_key(p);
+    struct hk_slab *slab = hk_slab_of(p);
     return slab != NULL && hk_slab_uses(slab, hk_slab_class(slab), p);
 }
 
@@ -434,8 +422,7 @@ static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void
         if (!hk_same_slot(p, last)) {
             if (HK_UNLIKELY(hk_key_of_any(p) != key)) {
                 if (hk_block_owner(p, fault) != NULL)
-                    hk_fault_note(fault,
-                                  (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = class->size});
+                    hk_fault_note(fault, hk_fault_freed_twice(p, class->size));
                 continue;
             }
             slab = hk_slab_at(p, class);

@@ -17,8 +17,8 @@
 #include "heap/pool.h"
 
 /* A magazine: a stack of free blocks' addresses in an aligned array. Its bottom entry is NULL and lies as high as the
- * capacity is small; so "empty" is a NULL on top and "full" is a top in the array's last place, whatever the capacity.
- *  */
+ * capacity is small; so "empty" is a NULL on top and "full" is a top in the array's last place, whatever the
+ * capacity. */
 #define HK_MAGAZINE_WORDS 64u
 #define HK_MAGAZINE_BYTES (HK_MAGAZINE_WORDS * sizeof(void *))
 #define HK_MAGAZINE_BLOCKS_MAX (HK_MAGAZINE_WORDS - 1)
@@ -145,8 +145,8 @@ size_t hk_heaps_idle_bytes(void);
 /* In the child of a fork, all locks held: heaps of threads that are gone are parked. */
 void hk_heaps_after_fork(const void *surviving_thread);
 
-/* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block lives.
- *  */
+/* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block
+ * lives. */
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault);
 /* The heap that owns the slab in which p lies; NULL, with the fault, if none does. */
 struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault);

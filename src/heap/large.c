@@ -362,7 +362,7 @@ bool hk_large_free(void *p, struct hk_fault *fault)
     }
     if (!atomic_compare_exchange_strong_explicit(hk_key_at(p), &key, hk_gone_large(record), memory_order_acq_rel,
                                                  memory_order_relaxed)) {
-        hk_fault_note(fault, (struct hk_fault){.kind = HK_FAULT_DOUBLE_FREE, .ptr = p, .block_size = record->usable});
+        hk_fault_note(fault, hk_fault_freed_twice(p, record->usable));
         return false;
     }
     hk_record_count(record, false);

@@ -3,11 +3,11 @@
  *
  * The protocol:
  *   1. a thread puts the blocks of others into its heap's outbox, an array of addresses, without any lock: only the
- * thread      stores into a place, and only once until the outbox is sent;
+ *      thread stores into a place, and only once until the outbox is sent;
  *   2. who holds the heap's lock sends what the outbox holds: a parcel for each owner, each pushed on the pending
  *      stack of the heap that owns its last block;
  *   3. who holds that heap's lock takes the whole stack, and gives the blocks of each parcel to their slabs. Those
- * whose      slab has another owner by now stay in the parcel, which is passed on to one of these;
+ *      whose slab has another owner by now stay in the parcel, which is passed on to one of these;
  *   4. an empty parcel returns to the heap that sent it.
  * Until step 3 the blocks count as live, so their slabs cannot be released, whoever owns them. Parcels are pushed under
  * the lock of some heap, so none is on its way while fork holds all of them. A heap has a fixed number of parcels: when

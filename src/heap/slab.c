@@ -5,15 +5,6 @@
 #include "heap/hole.h"
 #include "heap/superslab.h"
 
-struct hk_slab *hk_slab_of(const void *p)
-{
-    struct hk_superslab *superslab = hk_superslab_of(p);
-    if (HK_UNLIKELY(superslab == NULL || superslab->table == NULL))
-        return NULL;
-    struct hk_slab *slab = &superslab->table->slabs[hk_slot_number(p)];
-    return slab - slab->head;
-}
-
 HK_COLD struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p)
 {
     const struct hk_class *class = hk_slab_class(slab);

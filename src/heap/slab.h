@@ -44,8 +44,8 @@ struct hk_slab {
 
     /* Line two. */
     HK_CACHE_ALIGNED struct hk_superslab *superslab; /* constant */
-    struct hk_heap
-        *_Atomic owner;    /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone */
+    /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone. */
+    struct hk_heap *_Atomic owner;
     uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
     uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
     uint64_t free_words[HK_SLAB_WORDS_NEAR];
@@ -88,8 +88,7 @@ HK_INLINE unsigned hk_slab_nidle(const struct hk_slab *slab)
 
 HK_INLINE struct hk_fault hk_fault_double_free(const struct hk_slab *slab, unsigned index)
 {
-    return (struct hk_fault){
-        .kind = HK_FAULT_DOUBLE_FREE, .ptr = hk_slab_block(slab, index), .block_size = hk_slab_class(slab)->size};
+    return hk_fault_freed_twice(hk_slab_block(slab, index), hk_slab_class(slab)->size);
 }
 
 HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab) { return slab->nfree == hk_slab_class(slab)->nblocks; }
@@ -99,9 +98,6 @@ HK_INLINE bool hk_slab_contains(const struct hk_slab *slab, const void *p)
     const struct hk_class *class = hk_slab_class(slab);
     return (uintptr_t)p - (uintptr_t)slab->blocks < (size_t)class->nblocks * class->size;
 }
-
-/* The slab in which p lies, by a key that is a slab's; NULL if the key is stale and no superslab is there. */
-struct hk_slab *hk_slab_of(const void *p);
 
 /* What a pointer is that is not the start of a block of the slab. */
 struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p);

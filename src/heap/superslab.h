@@ -53,6 +53,17 @@ HK_INLINE struct hk_slab *hk_slab_at(const void *p, const struct hk_class *class
     return class->slots == 1 ? slab : slab - slab->head;
 }
 
+/* The slab in whose slots p lies, for a pointer that may be anything. NULL if it has no key of a slab, or a stale one that
+ * has outlived its superslab. */
+HK_INLINE struct hk_slab *hk_slab_of(const void *p)
+{
+    hk_key key = hk_key_of_any(p);
+    if (key == 0 || hk_key_kind(key) >= HK_NCLASSES)
+        return NULL;
+    const struct hk_superslab *superslab = hk_superslab_at(p);
+    return superslab != NULL && superslab->table != NULL ? hk_slab_at(p, &hk_classes[hk_key_kind(key)]) : NULL;
+}
+
 /* The first of n adjacent superslabs, committed, in state `state`; NULL without memory. Lock held. */
 struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state);
 /* Takes the n superslabs behind a run of `have` that starts at first, if they are free. Lock held. */

@@ -72,6 +72,15 @@ static inline bool under_hakmem(void)
 #endif
 }
 
+/* Without hakmem, says why the test has nothing to check: it is to return CHECK_SKIPPED then. */
+static inline bool skipped_without_hakmem(const char *why)
+{
+    if (under_hakmem())
+        return false;
+    fprintf(stderr, "skipped: %s\n", why);
+    return true;
+}
+
 /* hakmem has the semantics of glibc 2.41 on every system; the system's malloc those of its own version. */
 static inline bool has_semantics_of(int major, int minor)
 {

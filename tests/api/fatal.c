@@ -711,10 +711,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1)
         return make_fault(argv[1], argc > 2 && strcmp(argv[2], "close-stderr") == 0);
-    if (!under_hakmem()) {
-        fprintf(stderr, "skipped: these are messages of hakmem\n");
+    if (skipped_without_hakmem("these are messages of hakmem"))
         return CHECK_SKIPPED;
-    }
     for (int i = 0; i < FAULTS; i++)
         for (size_t m = 0; m < sizeof modes / sizeof modes[0]; m++)
             try_fault(&faults[i], &modes[m]);

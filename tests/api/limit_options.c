@@ -178,10 +178,8 @@ int main(int argc, char **argv)
         return write_values();
     if (argc > 1 && strcmp(argv[1], "fill") == 0)
         return write_fill();
-    if (!under_hakmem()) {
-        fprintf(stderr, "skipped: these are options of hakmem\n");
+    if (skipped_without_hakmem("these are options of hakmem"))
         return CHECK_SKIPPED;
-    }
     values_are_bytes_with_units();
     bad_values_limit_nothing();
     the_cgroup_of_this_process();

@@ -213,10 +213,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "child") == 0)
         return be_the_child();
-    if (!under_hakmem()) {
-        fprintf(stderr, "skipped: these are options of hakmem\n");
+    if (skipped_without_hakmem("these are options of hakmem"))
         return CHECK_SKIPPED;
-    }
     nothing_is_said_unasked();
     unknown_names();
     bad_values();

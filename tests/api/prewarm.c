@@ -318,10 +318,8 @@ int main(int argc, char **argv)
         return rest();
     if (argc > 1 && strcmp(argv[1], "short") == 0)
         return run_short();
-    if (!under_hakmem()) {
-        fprintf(stderr, "skipped: these are options of hakmem\n");
+    if (skipped_without_hakmem("these are options of hakmem"))
         return CHECK_SKIPPED;
-    }
     without_it_nothing_is_ready();
     prefaulted_superslabs_are_resident();
     bands_are_those_of_the_classes();

@@ -63,10 +63,8 @@ static void failing_new_aborts(void)
 
 int main(void)
 {
-    if (!under_hakmem()) {
-        fprintf(stderr, "skipped: a C program has no operators of C++ without hakmem\n");
+    if (skipped_without_hakmem("a C program has no operators of C++ without hakmem"))
         return CHECK_SKIPPED;
-    }
     CHECK(!is_mapped("libstdc++") && !is_mapped("libgcc_s") && !is_mapped("libc++"));
     operators_work();
     failing_new_aborts();

@@ -399,9 +399,7 @@ TEST_F(Heap, DissolvingReleasesWhatIsEmptyAndOrphansTheRest)
     other.free(k64, cached);
     struct hk_heap *parked = other.park();
     uint64_t orphaned = parked->counts.slabs_orphaned;
-    hk_fault fault{};
-    hk_heaps_dissolve_parked(UINT32_MAX, &fault);
-    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    dissolve_parked();
     for (unsigned i = 0; i < HK_NCLASSES; i++) {
         EXPECT_EQ(parked->classes[i].nslabs, 0u) << "class " << i;
         EXPECT_EQ(parked->classes[i].capacity, 0u) << "class " << i;
@@ -417,6 +415,7 @@ TEST_F(Heap, DissolvingReleasesWhatIsEmptyAndOrphansTheRest)
     EXPECT_EQ(hk_slab_owner(hk_slab_of(live)), heap.get()) << "adopted from the orphans";
     heap.give({live, static_cast<char *>(live) + 1024});
     EXPECT_EQ(free_remotely(run).kind, HK_FAULT_NONE);
+    hk_fault fault{};
     hk_heaps_tend(true, &fault);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     EXPECT_EQ(hk_key_kind(hk_key_of(run)), static_cast<unsigned>(HK_KEY_GONE)) << "an orphan's last block has come";
@@ -432,8 +431,7 @@ TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)
     for (const auto &blocks : slabs)
         other.give({blocks[1]});
     struct hk_heap *parked = other.park();
-    hk_fault fault{};
-    hk_heaps_dissolve_parked(UINT32_MAX, &fault);
+    dissolve_parked();
     EXPECT_EQ(parked->classes[kClass].nslabs, 0u);
     EXPECT_EQ(hk_orphans.classes[kClass].nslabs, kSlabs);
     check_everything();
@@ -441,6 +439,7 @@ TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)
         blocks.erase(blocks.begin() + 1);
         EXPECT_EQ(heap.give(blocks).kind, HK_FAULT_NONE);
     }
+    hk_fault fault{};
     hk_heaps_tend(true, &fault);
     EXPECT_EQ(hk_orphans.classes[kClass].nslabs, 0u);
 }

@@ -687,8 +687,8 @@ TEST_F(Hole, TheSlabIsOrphanedMeanwhile)
         hk_holes holes;
         ASSERT_TRUE(open(slab, &holes));
         other.park();
+        dissolve_parked();
         hk_fault fault{};
-        hk_heaps_dissolve_parked(UINT32_MAX, &fault);
         ASSERT_EQ(hk_slab_owner(slab), &hk_orphans);
         if (last) {
             EXPECT_EQ(free_remotely(part(blocks, 128, blocks.size())).kind, HK_FAULT_NONE);

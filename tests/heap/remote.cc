@@ -77,12 +77,6 @@ class Remote : public HeapTest
         hk_heaps_tend(true, &fault);
         EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     }
-    static void orphan_parked()
-    {
-        hk_fault fault{};
-        hk_heaps_dissolve_parked(UINT32_MAX, &fault);
-        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
-    }
     /* As if another heap had adopted the slab just now. It has no free block, so it is in no bin. */
     static void move(hk_slab *slab, TestHeap &from, TestHeap &to)
     {
@@ -463,7 +457,7 @@ TEST_F(Remote, AnOutboxIsSentToWhoOwnsTheSlabsThen)
     Blocks blocks = owner.take_slab(kRun);
     ASSERT_TRUE(freer.post(part(blocks, 0, 5)));
     owner.park();
-    orphan_parked();
+    dissolve_parked();
     ASSERT_EQ(hk_slab_owner(hk_slab_of(blocks[0])), &hk_orphans);
     EXPECT_TRUE(freer.send_outbox());
     ASSERT_NE(hk_orphans.pending, nullptr);
@@ -482,7 +476,7 @@ TEST_F(Remote, WhatWasSentToAHeapArrivesBeforeItsSlabsAreOrphans)
     send(freer, blocks);
     send(freer, {live[8]});
     owner.park();
-    orphan_parked();
+    dissolve_parked();
     EXPECT_TRUE(is_gone(blocks[0])) << "it was empty";
     EXPECT_EQ(hk_slab_owner(hk_slab_of(live[0])), &hk_orphans);
     EXPECT_EQ(hk_slab_of(live[0])->nfree, 1);
@@ -1020,7 +1014,7 @@ TEST_F(Remote, StaysInOrderWhateverHappens)
             } else if (what < 97) {
                 heap.park();
                 if (below(2) == 0)
-                    orphan_parked();
+                    dissolve_parked();
                 heap.start();
             } else if (what == 97) {
                 tend();
@@ -1154,7 +1148,7 @@ TEST_P(RemoteThreads, FreeEachOthersBlocksAndNothingIsLost)
         for (int i = 0; !done; i++) {
             tend();
             if (i % 4 == 0)
-                orphan_parked();
+                dissolve_parked();
             std::this_thread::yield();
         }
     });

@@ -297,12 +297,18 @@ inline void tend_all()
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
 }
 
-/* Everything back to the start: no parked heap has slabs, no slab is kept, no memory is cached. */
-inline void trim_all()
+/* The slabs of all parked heaps become orphans, or are released. */
+inline void dissolve_parked()
 {
     hk_fault fault{};
     hk_heaps_dissolve_parked(UINT32_MAX, &fault);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+}
+
+/* Everything back to the start: no parked heap has slabs, no slab is kept, no memory is cached. */
+inline void trim_all()
+{
+    dissolve_parked();
     tend_all();
     hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
     hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
