@@ -66,7 +66,7 @@ enum hk_wish {
 static void *hk_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault)
 {
     void *p = NULL;
-    heap->counts.single_blocks += hk_heap_take(heap, class, &p, 1, fresh, fault);
+    heap->counts.single_blocks += hk_heap_take(heap, class, &p + 1, 1, fresh, fault);
     return p;
 }
 
@@ -399,21 +399,26 @@ void *hk_realloc_any(void *p, size_t n, const char *call)
 
 size_t hk_malloc_many(size_t n, size_t count, void **out)
 {
-    size_t got = 0;
+    size_t left = count;
     struct hk_heap *heap = n <= HK_MEDIUM_MAX && count > 0 ? hk_thread_heap() : NULL;
     if (heap != NULL) {
         struct hk_fault fault = HK_NO_FAULT;
         unsigned class = hk_class_of(n);
         hk_heap_enter(heap, &fault);
-        for (unsigned more = 1; got < count && more > 0; got += more) {
-            unsigned want = count - got < HK_SLAB_BLOCKS_MAX ? (unsigned)(count - got) : HK_SLAB_BLOCKS_MAX;
-            more = hk_heap_take(heap, class, out + got, want, NULL, &fault);
+        for (unsigned more = 1; left > 0 && more > 0; left -= more) {
+            unsigned want = left < HK_SLAB_BLOCKS_MAX ? (unsigned)left : HK_SLAB_BLOCKS_MAX;
+            more = hk_heap_take(heap, class, out + left, want, NULL, &fault);
         }
         hk_heap_leave(heap, &fault);
         hk_fault_check(&fault, "malloc");
     }
-    for (; got < count && (out[got] = hk_malloc_hot(n)) != NULL; got++) {}
-    return got;
+    while (left > 0 && (out[left - 1] = hk_malloc_hot(n)) != NULL)
+        left--;
+    if (HK_UNLIKELY(left > 0)) {
+        memmove(out, out + left, (count - left) * sizeof *out);
+        memset(out + count - left, 0, left * sizeof *out);
+    }
+    return count - left;
 }
 
 #define HK_FREE_BATCH 64u

@@ -319,7 +319,7 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
 
 /* ---- Blocks ---- */
 
-unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, unsigned want, bool *fresh,
+unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **end, unsigned want, bool *fresh,
                       struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
@@ -334,7 +334,7 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **out, u
                 break;
         }
         uint16_t fresh_from = slab->fresh_from;
-        got += hk_slab_take(slab, out + got, want - got);
+        got += hk_slab_take(slab, end - got, want - got);
         hk_slab_account(heap, slab, hk_slab_nidle(slab));
         hk_slab_mark_used(slab);
         heap->grown_bytes += (size_t)(slab->fresh_from - fresh_from) * hk_classes[class_number].size;
@@ -379,33 +379,38 @@ bool hk_block_in_use(const void *p)
     return slab != NULL && hk_slab_uses(slab, hk_slab_class(slab), p);
 }
 
-/* Puts a block into its slab, which is the heap's and of the class. False if the slab had to be settled: it may be
- * gone. */
-HK_INLINE bool hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class, void *p,
-                           uint32_t now, struct hk_fault *fault)
-{
-    unsigned index;
-    if (HK_UNLIKELY(!hk_slab_find(slab, class, p, &index))) {
-        hk_fault_note(fault, hk_slab_fault(slab, p));
-        return true;
-    }
-    if (HK_UNLIKELY(!hk_slab_put(slab, index))) {
-        hk_fault_note(fault, hk_fault_double_free(slab, index));
-        return true;
-    }
-    __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
-    slab->idle_counted++; /* a slab that was adopted is counted as a whole when it settles */
-    hk_heap_count_idle(heap, class->size);
-    if (HK_LIKELY(slab->nfree < slab->settle_at))
-        return true;
-    hk_slab_settle(heap, slab);
-    return false;
-}
-
 /* Blocks that are freed one after another often lie side by side: what the last one's slot led to need not be looked up
  * again. */
 #define HK_NO_SLOT UINTPTR_MAX
 HK_INLINE bool hk_same_slot(const void *p, uintptr_t last) { return ((uintptr_t)p ^ last) < HK_SLOT_SIZE; }
+
+HK_COLD static void hk_heap_refuse(struct hk_slab *slab, const void *p, struct hk_fault *fault)
+{
+    unsigned index;
+    if (hk_slab_index(slab, p, &index, fault))
+        hk_fault_note(fault, hk_fault_double_free(slab, index));
+}
+
+/* Puts the first of n blocks into its slab, which is the heap's and of the class, with those that lie in a row with it.
+ * Returns how many are done with, which includes one that is refused. *last becomes none if the slab had to be settled:
+ * it may be gone. */
+HK_INLINE unsigned hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class,
+                               void *const *blocks, unsigned n, uint32_t now, uintptr_t *last, struct hk_fault *fault)
+{
+    unsigned put = hk_slab_put(slab, class, blocks, n);
+    if (HK_UNLIKELY(put == 0)) {
+        hk_heap_refuse(slab, blocks[0], fault);
+        return 1;
+    }
+    __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
+    slab->idle_counted += (uint16_t)put; /* a slab that was adopted is counted as a whole when it settles */
+    hk_heap_count_idle(heap, (size_t)put * class->size);
+    if (HK_UNLIKELY(slab->nfree >= slab->settle_at)) {
+        hk_slab_settle(heap, slab);
+        *last = HK_NO_SLOT;
+    }
+    return put;
+}
 
 /* Puts the blocks of a magazine into their slabs. They are all of one class and this heap's: slabs change their owner
  * only when no magazine holds a block of them. What is another's now was freed twice. */
@@ -417,19 +422,19 @@ static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void
     uint32_t now = hk_clock_now();
     uintptr_t last = HK_NO_SLOT;
     struct hk_slab *slab = NULL;
-    for (unsigned i = 0; i < n; i++) {
+    for (unsigned i = 0; i < n;) {
         void *p = blocks[i];
         if (!hk_same_slot(p, last)) {
             if (HK_UNLIKELY(hk_key_of_any(p) != key)) {
                 if (hk_block_owner(p, fault) != NULL)
                     hk_fault_note(fault, hk_fault_freed_twice(p, class->size));
+                i++;
                 continue;
             }
             slab = hk_slab_at(p, class);
             last = (uintptr_t)p;
         }
-        if (HK_UNLIKELY(!hk_heap_put(heap, slab, class, p, now, fault)))
-            last = HK_NO_SLOT;
+        i += hk_heap_put(heap, slab, class, blocks + i, n - i, now, &last, fault);
     }
 }
 
@@ -593,19 +598,19 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
-    void *blocks[HK_MAGAZINE_BLOCKS_MAX];
-    unsigned got = hk_heap_take(heap, class, blocks, (c->capacity + 1u) / 2, NULL, fault);
+    unsigned want = (c->capacity + 1u) / 2;
+    void **end = tops[class] + 1 + want;
+    unsigned got = hk_heap_take(heap, class, end, want, NULL, fault);
     if (got == 0)
         return NULL;
     heap->counts.refills++;
     heap->counts.refilled_blocks += got;
+    if (HK_UNLIKELY(got < want))
+        memmove(end - want, end - got, got * sizeof *end);
     /* The lowest address is handed out now, the next lowest lies on top. */
-    void **top = tops[class];
-    for (unsigned i = got; i-- > 1;)
-        *++top = blocks[i];
-    tops[class] = top;
+    tops[class] += got - 1;
     c->held = (uint8_t)(got - 1);
-    return blocks[0];
+    return tops[class][1];
 }
 
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
@@ -663,8 +668,7 @@ unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **to
             continue;
         if (slab == NULL)
             slab = hk_slab_at(p, &hk_classes[class]);
-        if (HK_UNLIKELY(!hk_heap_put(heap, slab, &hk_classes[class], p, now, fault)))
-            last = HK_NO_SLOT;
+        hk_heap_put(heap, slab, &hk_classes[class], &p, 1, now, &last, fault);
     }
     return others;
 }

@@ -19,7 +19,7 @@
 /* A magazine: a stack of free blocks' addresses in an aligned array. Its bottom entry is NULL and lies as high as the
  * capacity is small; so "empty" is a NULL on top and "full" is a top in the array's last place, whatever the
  * capacity. */
-#define HK_MAGAZINE_WORDS 64u
+#define HK_MAGAZINE_WORDS 128u
 #define HK_MAGAZINE_BYTES (HK_MAGAZINE_WORDS * sizeof(void *))
 #define HK_MAGAZINE_BLOCKS_MAX (HK_MAGAZINE_WORDS - 1)
 
@@ -110,7 +110,7 @@ struct hk_heap {
 /* A thread's heap; the guests' and orphans' have no magazines, and send nothing. */
 struct hk_thread_heap {
     struct hk_heap heap;
-    void *magazines[HK_NCLASSES][HK_MAGAZINE_WORDS] __attribute__((aligned(64 * sizeof(void *))));
+    void *magazines[HK_NCLASSES][HK_MAGAZINE_WORDS] __attribute__((aligned(HK_MAGAZINE_WORDS * sizeof(void *))));
     /* Stored to by the heap's thread, emptied by lock holders; [0] stays NULL. */
     void *_Atomic outbox[1 + HK_OUTBOX_BLOCKS];
     struct hk_parcel parcels[HK_PARCELS];
@@ -157,9 +157,10 @@ bool hk_block_in_use(const void *p);
 
 /* Puts a slab where its free blocks belong, after they changed; releases it if it is empty. */
 void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
-/* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none; 0 without memory.
+/* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none, and stores them
+ * below end, the lowest next to it. Returns how many: 0 without memory.
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
-unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **out, unsigned want, bool *fresh,
+unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned want, bool *fresh,
                       struct hk_fault *fault);
 
 /* ---- Magazines; the heap's lock is held, tops are the magazines' tops by class ---- */

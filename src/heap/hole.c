@@ -217,7 +217,7 @@ static void hk_block_return(struct hk_slab *slab, unsigned block)
         slab->fresh_from = (uint16_t)(block + 1);
 }
 
-unsigned hk_holes_take(struct hk_slab *slab, void **out, unsigned want)
+unsigned hk_holes_take(struct hk_slab *slab, void **end, unsigned want)
 {
     bool any_present = slab->nfree != slab->nabsent;
     unsigned got = 0;
@@ -226,7 +226,7 @@ unsigned hk_holes_take(struct hk_slab *slab, void **out, unsigned want)
         uint64_t bits = slab->free[w] & (any_present ? ~hk_absent_in_word(slab, w) : ~0ull);
         for (; bits != 0 && got < want; bits &= bits - 1) {
             unsigned block = w * HK_WORD_BITS + hk_lowest_bit64(bits);
-            out[got++] = hk_slab_block(slab, block);
+            end[-1 - (ptrdiff_t)got++] = hk_slab_block(slab, block);
             hk_slab_withdraw_word(slab, w, bits & -bits);
             hk_block_return(slab, block);
         }

@@ -30,7 +30,7 @@ size_t hk_holes_purge(struct hk_holes *holes);
 void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault);
 
 /* hk_slab_take for a slab that has absent pages: blocks with memory first, others only if there is none. */
-unsigned hk_holes_take(struct hk_slab *slab, void **out, unsigned want);
+unsigned hk_holes_take(struct hk_slab *slab, void **end, unsigned want);
 
 /* Bytes of the slab's absent pages. */
 size_t hk_holes_bytes(const struct hk_slab *slab);

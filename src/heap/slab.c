@@ -135,31 +135,35 @@ void hk_slab_fini(struct hk_slab *slab)
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }
 
-unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want)
+unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
 {
     if (HK_UNLIKELY(slab->holed))
-        return hk_holes_take(slab, out, want);
+        return hk_holes_take(slab, end, want);
     const size_t size = hk_slab_class(slab)->size;
     uint64_t *free = slab->free;
     unsigned got = 0;
-    unsigned last = 0;
+    unsigned past = 0;
     while (got < want && slab->nonempty != 0) {
         unsigned w = hk_lowest_bit32(slab->nonempty);
         uint64_t bits = free[w];
-        char *base = slab->blocks + (size_t)w * HK_WORD_BITS * size;
         do {
             unsigned bit = hk_lowest_bit64(bits);
-            bits &= bits - 1;
-            last = w * HK_WORD_BITS + bit;
-            out[got++] = base + bit * size;
+            unsigned run = hk_low_run64(bits >> bit);
+            run = run < want - got ? run : want - got;
+            past = w * HK_WORD_BITS + bit + run;
+            char *p = slab->blocks + (size_t)past * size;
+            for (void **first = end - got - run; first < end - got; first++)
+                *first = p -= size;
+            got += run;
+            bits &= ~(hk_low_mask64(run) << bit);
         } while (got < want && bits != 0);
         __atomic_store_n(&free[w], bits, __ATOMIC_RELAXED);
         if (bits == 0)
             slab->nonempty &= ~(1u << w);
     }
     hk_slab_set_nfree(slab, slab->nfree - got);
-    if (got > 0 && last >= slab->fresh_from)
-        slab->fresh_from = (uint16_t)(last + 1);
+    if (past > slab->fresh_from)
+        slab->fresh_from = (uint16_t)past;
     return got;
 }
 

@@ -127,21 +127,51 @@ void hk_slab_fini(struct hk_slab *slab);
 /* Writes the owner into the slab and into the keys of its slots. */
 void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
 
-/* Takes up to want free blocks, lowest address first; returns how many. */
-unsigned hk_slab_take(struct hk_slab *slab, void **out, unsigned want);
-/* Marks a block free; false if it was free already. */
-HK_INLINE bool hk_slab_put(struct hk_slab *slab, unsigned index)
+/* Takes up to want free blocks, those with the lowest addresses, and stores them below end, the lowest next to it.
+ * Returns how many. */
+unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want);
+/* How many blocks follow the first in memory, one `step` behind the other, and it: at most `most`. */
+HK_INLINE unsigned hk_row_length(void *const *blocks, unsigned most, ptrdiff_t step)
 {
-    uint64_t *free = &slab->free[index / HK_WORD_BITS];
-    uint64_t bit = 1ull << (index % HK_WORD_BITS);
-    uint64_t old = *free;
-    if (HK_UNLIKELY((old & bit) != 0))
-        return false;
-    __atomic_store_n(free, old | bit, __ATOMIC_RELAXED);
+    unsigned n = 1;
+    for (const char *next = (const char *)blocks[0] + step; n < most && blocks[n] == next; next += step)
+        n++;
+    return n;
+}
+
+/* Marks the first of n blocks free, and those behind it that lie in a row with it, up or down, as far as they share a
+ * word of the bitmap. Returns how many; 0 if the first is no block in use. */
+HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *class, void *const *blocks, unsigned n)
+{
+    unsigned index;
+    if (HK_UNLIKELY(!hk_slab_find(slab, class, blocks[0], &index)))
+        return 0;
+    unsigned bit = index % HK_WORD_BITS;
+    uint64_t *word = &slab->free[index / HK_WORD_BITS];
+    uint64_t old = *word;
+    uint64_t mask = 1ull << bit;
+    if (HK_UNLIKELY((old & mask) != 0))
+        return 0;
+    unsigned put = 1;
+    const ptrdiff_t size = class->size;
+    ptrdiff_t step = n > 1 ? (char *)blocks[1] - (char *)blocks[0] : 0;
+    if (step == size) {
+        unsigned most = class->nblocks - index < HK_WORD_BITS - bit ? class->nblocks - index : HK_WORD_BITS - bit;
+        put = hk_row_length(blocks, n < most ? n : most, size);
+        mask = hk_low_mask64(put) << bit;
+    } else if (step == -size) {
+        put = hk_row_length(blocks, n < bit + 1 ? n : bit + 1, -size);
+        mask = hk_low_mask64(put) << (bit + 1 - put);
+    }
+    if (HK_UNLIKELY((old & mask) != 0)) { /* not the first */
+        put = 1;
+        mask = 1ull << bit;
+    }
+    __atomic_store_n(word, old | mask, __ATOMIC_RELAXED);
     if (old == 0)
         slab->nonempty |= 1u << (index / HK_WORD_BITS);
-    __atomic_store_n(&slab->nfree, (uint16_t)(slab->nfree + 1), __ATOMIC_RELAXED);
-    return true;
+    __atomic_store_n(&slab->nfree, (uint16_t)(slab->nfree + put), __ATOMIC_RELAXED);
+    return put;
 }
 /* Marks the blocks of mask in a word free; returns those that were free already. */
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);

@@ -34,7 +34,8 @@ TEST_F(Heap, HandsOutLowestAddressesFirst)
 TEST_F(Heap, RefillsFromTheFullestSlabFirst)
 {
     TestHeap heap;
-    std::vector<void *> emptier = heap.take_slab(k1024), fuller = heap.take_slab(k1024), current = heap.take_slab(k1024);
+    std::vector<void *> emptier = heap.take_slab(k1024), fuller = heap.take_slab(k1024),
+                        current = heap.take_slab(k1024);
     heap.give({emptier.begin() + 10, emptier.begin() + 50});
     heap.give({fuller.begin() + 20, fuller.begin() + 25});
     EXPECT_EQ(hk_slab_of(emptier[0])->bin, HK_BIN_MOST);
@@ -208,8 +209,8 @@ TEST_F(Heap, KeepsTheLastSlabOfAClassOnly)
     EXPECT_EQ(heap->classes[k1024].nslabs, 2u) << "all that the class has free is in it";
     heap.give(second);
     EXPECT_EQ(heap->classes[k1024].nslabs, 1u);
-    hk_slab *left = heap->classes[k1024].current != nullptr ? heap->classes[k1024].current
-                                                            : heap->classes[k1024].bins[HK_BIN_MOST];
+    hk_slab *left =
+        heap->classes[k1024].current != nullptr ? heap->classes[k1024].current : heap->classes[k1024].bins[HK_BIN_MOST];
     EXPECT_TRUE(left == kept || left == hk_slab_of(first[0]));
     void *again = heap.take_one(k1024);
     EXPECT_EQ(heap->classes[k1024].nslabs, 1u);
@@ -308,7 +309,7 @@ TEST_F(Heap, AClassTakesItsSlabFromTheGuestsWithIt)
     void *guest;
     {
         HeldLock held(&hk_guests.lock);
-        ASSERT_EQ(hk_heap_take(&hk_guests, k64, &guest, 1, nullptr, &fault), 1u);
+        ASSERT_EQ(hk_heap_take(&hk_guests, k64, &guest + 1, 1, nullptr, &fault), 1u);
     }
     TestHeap heap;
     void *p = heap.take_one(k64);
@@ -508,7 +509,8 @@ TEST_F(Heap, CountsWhatItDoes)
     for (void *p : blocks)
         heap.free(k64, p);
     heap.flush(k64);
-    EXPECT_EQ(heap->counts.flushed_blocks - before.flushed_blocks, heap->counts.refilled_blocks - before.refilled_blocks);
+    EXPECT_EQ(heap->counts.flushed_blocks - before.flushed_blocks,
+              heap->counts.refilled_blocks - before.refilled_blocks);
     EXPECT_EQ(heap->counts.slabs_opened - before.slabs_opened, 1u);
 }
 

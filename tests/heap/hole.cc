@@ -80,7 +80,8 @@ size_t first_page_of(const hk_slab *slab, unsigned block)
 size_t last_page_of(const hk_slab *slab, unsigned block)
 {
     return static_cast<size_t>(static_cast<char *>(hk_slab_block(slab, block)) + hk_slab_class(slab)->size - 1 -
-                               slots_of(slab)) / page_size();
+                               slots_of(slab)) /
+           page_size();
 }
 
 /* The first step, and what its caller does with it. */
@@ -471,14 +472,9 @@ TEST_F(Hole, ABatchStopsWhereMemoryEnds)
     give({blocks[7], blocks[9]});
     {
         HeldLock held(&heap->lock);
-        void *out[16];
-        ASSERT_EQ(hk_slab_take(slab, out, 16), 2u);
-        EXPECT_EQ(out[0], blocks[7]);
-        EXPECT_EQ(out[1], blocks[9]);
-        ASSERT_EQ(hk_slab_take(slab, out, 16), 2u);
-        EXPECT_EQ(out[0], blocks[2]);
-        EXPECT_EQ(out[1], blocks[3]);
-        EXPECT_EQ(hk_slab_take(slab, out, 16), 0u);
+        EXPECT_EQ(take_blocks(slab, 16), (std::vector<void *>{blocks[7], blocks[9]}));
+        EXPECT_EQ(take_blocks(slab, 16), (std::vector<void *>{blocks[2], blocks[3]}));
+        EXPECT_TRUE(take_blocks(slab, 16).empty());
         hk_slab_settle(heap.get(), slab);
     }
     give(blocks);
@@ -791,10 +787,10 @@ class HoleModel : public HeapTest, public testing::WithParamInterface<unsigned>
                 (is_absent_block(i) ? without : with).push_back(i);
         std::vector<unsigned> &expected = with.empty() ? without : with;
         expected.resize(std::min<size_t>(expected.size(), want));
-        std::vector<void *> got(want);
+        std::vector<void *> got;
         {
             HeldLock held(&heap->lock);
-            got.resize(hk_slab_take(slab, got.data(), want));
+            got = take_blocks(slab, want);
             hk_slab_settle(heap.get(), slab);
         }
         ASSERT_EQ(got.size(), expected.size());
@@ -811,7 +807,7 @@ class HoleModel : public HeapTest, public testing::WithParamInterface<unsigned>
             if (blocks[i] != LIVE || live == 1)
                 continue;
             ASSERT_TRUE(holds(hk_slab_block(slab, i))) << "block " << i;
-            ASSERT_TRUE(hk_slab_put(slab, i));
+            ASSERT_TRUE(put_block(slab, i));
             blocks[i] = FREE;
             live--;
         }
@@ -867,12 +863,9 @@ class HoleModel : public HeapTest, public testing::WithParamInterface<unsigned>
     {
         switch (below(8)) {
         case 0:
-        case 1:
-            return take(1);
-        case 2:
-            return take(1 + static_cast<unsigned>(below(c.nblocks)));
-        case 3:
-            return free_some(static_cast<unsigned>(below(c.nblocks)), 1);
+        case 1: return take(1);
+        case 2: return take(1 + static_cast<unsigned>(below(c.nblocks)));
+        case 3: return free_some(static_cast<unsigned>(below(c.nblocks)), 1);
         case 4:
         case 5: /* whole pages of small blocks */
             return free_some(static_cast<unsigned>(below(c.nblocks)),

@@ -39,10 +39,9 @@ class Pool : public HeapTest
     static void live(hk_slab *slab, unsigned size_class, unsigned n = 1)
     {
         hk_slab_init(slab, size_class, kOwner);
-        std::vector<void *> blocks(n);
-        ASSERT_EQ(hk_slab_take(slab, blocks.data(), n), n);
+        ASSERT_EQ(take_blocks(slab, n).size(), n);
         for (unsigned i = 0; i < n; i++)
-            ASSERT_TRUE(hk_slab_put(slab, i));
+            ASSERT_TRUE(put_block(slab, i));
         hk_slab_fini(slab);
     }
     static void use_and_release(hk_slab *slab, unsigned size_class, unsigned n = 1)
@@ -146,8 +145,8 @@ TEST_F(Pool, ASuperslabThatWasALargeBlockHasMemoryEverywhere)
     ASSERT_TRUE(hk_large_free(large, &fault));
     hk_slab *slab = acquire(kClass);
     hk_superslab *superslab = slab->superslab;
-    ASSERT_EQ(superslab->base, reinterpret_cast<char *>(hk_align_down(reinterpret_cast<uintptr_t>(large),
-                                                                       HK_SUPERSLAB_SIZE)));
+    ASSERT_EQ(superslab->base,
+              reinterpret_cast<char *>(hk_align_down(reinterpret_cast<uintptr_t>(large), HK_SUPERSLAB_SIZE)));
     EXPECT_EQ(superslab->active | superslab->empty, ~0u);
     hk_slab_init(slab, kClass, kOwner);
     EXPECT_EQ(slab->fresh_from, hk_classes[kClass].nblocks) << "nothing in it is zero";

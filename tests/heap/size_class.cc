@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "c_begin.h"
-#include "heap/size_class.h"
+#include "heap/heap.h"
 #include "c_end.h"
 
 namespace
@@ -92,7 +92,7 @@ TEST(SizeClasses, HaveSlabsThatHoldTheirBlocks)
         EXPECT_EQ(c.colour_step % natural_alignment(c), 0u) << "colours keep the alignment";
         EXPECT_EQ(c.size % HK_MIN_ALIGN, 0u);
         EXPECT_GE(c.magazine_max, 4u);
-        EXPECT_LE(c.magazine_max, 63u);
+        EXPECT_LE(c.magazine_max, HK_MAGAZINE_BLOCKS_MAX);
     }
 }
 

@@ -12,6 +12,7 @@
 #include "heap/slab.h"
 #include "heap/superslab.h"
 #include "c_end.h"
+#include "slab_blocks.h"
 
 namespace
 {
@@ -72,10 +73,15 @@ class Slab : public testing::TestWithParam<unsigned>
     }
     std::vector<void *> take(unsigned want)
     {
-        std::vector<void *> blocks(want);
-        blocks.resize(hk_slab_take(slab, blocks.data(), want));
+        std::vector<void *> blocks = take_blocks(slab, want);
         hk_slab_check(slab);
         return blocks;
+    }
+    unsigned put(const std::vector<void *> &blocks)
+    {
+        unsigned n = hk_slab_put(slab, &c, blocks.data(), static_cast<unsigned>(blocks.size()));
+        hk_slab_check(slab);
+        return n;
     }
     hk_fault index_fault(const void *p)
     {
@@ -155,9 +161,9 @@ TEST_P(Slab, GivesBackExactlyWhatWasPut)
     take(c.nblocks);
     std::vector<unsigned> indices = interesting();
     for (unsigned i : indices) {
-        ASSERT_TRUE(hk_slab_put(slab, i)) << i;
+        ASSERT_TRUE(put_block(slab, i)) << i;
         hk_slab_check(slab);
-        ASSERT_FALSE(hk_slab_put(slab, i)) << i << " twice";
+        ASSERT_FALSE(put_block(slab, i)) << i << " twice";
         hk_slab_check(slab);
     }
     EXPECT_EQ(slab->nfree, indices.size());
@@ -165,6 +171,49 @@ TEST_P(Slab, GivesBackExactlyWhatWasPut)
     ASSERT_EQ(again.size(), indices.size());
     for (size_t i = 0; i < again.size(); i++)
         EXPECT_EQ(again[i], hk_slab_block(slab, indices[i]));
+}
+
+/* Rows are put at once as far as a word of the bitmap goes, whichever way they lie. */
+TEST_P(Slab, PutsRows)
+{
+    for (unsigned from : interesting()) {
+        for (unsigned n : {2u, 3u, 63u, 64u, 65u, unsigned{c.nblocks}}) {
+            if (from + n > c.nblocks)
+                continue;
+            init();
+            std::vector<void *> all = take(c.nblocks), row(all.begin() + from, all.begin() + from + n);
+            unsigned to_end = std::min(n, 64 - from % 64);
+            EXPECT_EQ(put(row), to_end) << from << " and " << n - 1 << " behind it";
+            EXPECT_EQ(take(c.nblocks), std::vector<void *>(row.begin(), row.begin() + to_end));
+            std::reverse(row.begin(), row.end());
+            unsigned to_start = std::min(n, (from + n - 1) % 64 + 1);
+            EXPECT_EQ(put(row), to_start) << from + n - 1 << " and " << n - 1 << " before it";
+            std::vector<void *> lowest_first(row.rend() - to_start, row.rend());
+            EXPECT_EQ(take(c.nblocks), lowest_first);
+        }
+    }
+}
+
+TEST_P(Slab, EndsARowBeforeWhatIsNoBlockInUse)
+{
+    init();
+    std::vector<void *> all = take(c.nblocks);
+    if (c.nblocks < 4)
+        return;
+    ASSERT_TRUE(put_block(slab, 2));
+    EXPECT_EQ(put({all[0], all[1], all[2], all[3]}), 1u) << "up to a block that is free";
+    EXPECT_EQ(put({all[1], all[2]}), 1u);
+    EXPECT_EQ(put({all[2], all[3]}), 0u);
+    EXPECT_EQ(put({all[3], all[2]}), 1u) << "down to a block that is free";
+    EXPECT_EQ(slab->nfree, 4u);
+    take(4);
+    void *behind = slab->blocks + static_cast<size_t>(c.nblocks) * c.size;
+    EXPECT_EQ(put({all.back(), behind}), 1u) << "behind the last block there is none";
+    EXPECT_EQ(put({behind, all.back()}), 0u);
+    EXPECT_EQ(put({all[0], slab->blocks - c.size}), 1u) << "before the first there is none";
+    EXPECT_EQ(put({all[2], static_cast<char *>(all[3]) + 1}), 1u) << "nor between two";
+    EXPECT_EQ(slab->nfree, 3u);
+    hk_slab_check(slab);
 }
 
 TEST_P(Slab, PutsWordsAndSaysWhichWereFree)
@@ -193,8 +242,8 @@ TEST_P(Slab, KnowsTheBlocksThatWereNeverHandedOut)
         return;
     take(3);
     EXPECT_EQ(hk_slab_nidle(slab), 0u);
-    hk_slab_put(slab, 0);
-    hk_slab_put(slab, 2);
+    put_block(slab, 0);
+    put_block(slab, 2);
     EXPECT_NE(hk_slab_nidle(slab), 0u);
     EXPECT_EQ(slab->fresh_from, 3) << "blocks that came back were handed out";
     take(2);
@@ -211,7 +260,7 @@ TEST_P(Slab, LeavesItsSlotsWithWhatItTouched)
         std::vector<void *> blocks = take(n);
         size_t end = n == 0 ? 0 : static_cast<char *>(blocks.back()) + c.size - slots;
         for (unsigned i = 0; i < n; i++)
-            hk_slab_put(slab, i);
+            put_block(slab, i);
         hk_slab_fini(slab);
         EXPECT_EQ(touched(), end);
         hk_slab_init(slab, GetParam(), &owner);
@@ -266,7 +315,7 @@ TEST_P(Slab, LeavesAKeyThatSaysWhatWasThere)
 {
     init();
     take(1);
-    hk_slab_put(slab, 0);
+    put_block(slab, 0);
     hk_slab_fini(slab);
     EXPECT_EQ(hk_slab_owner(slab), nullptr);
     for (unsigned i = 0; i < c.slots; i++) {
@@ -288,8 +337,7 @@ TEST(Slabs, OfTwoSlotsDoNotShareBitmaps)
     hk_slab *first = &table.slabs[0], *second = &table.slabs[1];
     hk_slab_init(first, 1, &owner);
     hk_slab_init(second, 1, &other);
-    void *blocks[HK_SLAB_BLOCKS_MAX];
-    EXPECT_EQ(hk_slab_take(first, blocks, HK_SLAB_BLOCKS_MAX), hk_classes[1].nblocks);
+    EXPECT_EQ(take_blocks(first, HK_SLAB_BLOCKS_MAX).size(), hk_classes[1].nblocks);
     EXPECT_EQ(second->nfree, hk_classes[1].nblocks);
     hk_slab_check(second);
     EXPECT_EQ(hk_slab_of(kBase + HK_SLOT_SIZE - 1), first);

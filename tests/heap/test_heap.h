@@ -10,6 +10,7 @@
 #include "c_begin.h"
 #include "base/options.h"
 #include "c_end.h"
+#include "slab_blocks.h"
 
 class HeldLock
 {
@@ -96,11 +97,12 @@ class TestHeap
         std::vector<void *> blocks(want);
         hk_fault fault{};
         HeldLock held(&heap_->lock);
-        unsigned got = 0;
-        for (unsigned more = 1; got < want && more > 0; got += more)
-            more = hk_heap_take(heap_, size_class, &blocks[got], want - got, fresh, &fault);
+        unsigned left = want;
+        for (unsigned more = 1; left > 0 && more > 0; left -= more)
+            more = hk_heap_take(heap_, size_class, blocks.data() + left, left, fresh, &fault);
         EXPECT_EQ(fault.kind, HK_FAULT_NONE);
-        blocks.resize(got);
+        blocks.erase(blocks.begin(), blocks.begin() + left);
+        std::reverse(blocks.begin(), blocks.end());
         return blocks;
     }
     void *take_one(unsigned size_class, bool *fresh = nullptr)

@@ -93,7 +93,7 @@ def check_values(lines):
         elif event == "purge growth":
             check(f["grown"] > 0 and f["bytes"] > 0, event, f)
         elif event == "drain magazine":
-            check(1 <= f["blocks"] <= 64, event, f)
+            check(1 <= f["blocks"] <= 127, event, f)
         elif event == "drain outbox":
             check(0 not in (f[name] for name in f if name != "heap"), event, f)
 
