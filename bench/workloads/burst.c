@@ -1,9 +1,10 @@
 /*
- * A burst: very many small blocks, then none.
+ * A burst: many small blocks, then none.
  *
  * Stands for loading a file, a query's intermediate result, a simulation step, a garbage-free language's large
- * container going out of scope: everything is allocated before anything is freed. When it is freed, the first blocks
- * have long left the caches; in which order decides how much of the allocator's own data is touched in vain.
+ * container going out of scope: everything is allocated before anything is freed. When it is freed, the first blocks of
+ * very many have long left the caches; in which order decides how much of the allocator's own data is touched in vain.
+ * Of a few hundred, a request's or a frame's, all stay in the caches, and the instructions count.
  *
  * Burst follows burst, of AT_ONCE blocks each, until BLOCKS have been there; they are freed in the order they were
  * allocated in, reversed, or shuffled. Shuffling and checking are not timed.

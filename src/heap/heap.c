@@ -126,11 +126,15 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     if (heap->classes[slab->class].nslabs == 0)
         heap->classes[slab->class].guest_allocs = 0;
     heap->counts.slabs_released++;
-    heap->released = true;
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
         hk_purge_regret(hk_holes_bytes(slab));
     hk_slab_fini(slab);
-    hk_pool_release(slab, slab->slots);
+    if (slab->slots == 1 && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING) {
+        heap->warm[heap->nwarm++] = slab; /* for the next slab */
+    } else {
+        hk_pool_release(slab, slab->slots);
+        heap->released = true;
+    }
 }
 
 /* An empty slab is kept if it is all that a class has, so that a class that comes and goes does not open and release a
@@ -878,9 +882,9 @@ static void hk_heaps_open(bool all, struct hk_fault *fault)
         }
         hk_lock_acquire(&heap->lock);
         hk_parcels_open(heap, NULL, fault);
-        hk_heap_release_warm(heap);
         for (unsigned class = 0; class < HK_NCLASSES; class++)
             hk_class_release_empty(heap, class);
+        hk_heap_release_warm(heap);
         hk_lock_release(&heap->lock);
     }
 }

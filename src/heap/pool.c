@@ -63,11 +63,11 @@ static void hk_bin_insert(struct hk_superslab *superslab, unsigned bin)
 
 /* ---- EMPTY slots ---- */
 
-static void hk_empty_add(struct hk_superslab *superslab, unsigned slot)
+static void hk_empty_add(struct hk_superslab *superslab, unsigned slot, uint32_t used_at)
 {
     struct hk_slab *slab = &superslab->table->slabs[slot];
     superslab->empty |= 1u << slot;
-    __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
+    __atomic_store_n(&slab->used_at, used_at, __ATOMIC_RELAXED);
     slab->prev = NULL;
     slab->next = hk_pool.empty[slab->class];
     if (slab->next != NULL)
@@ -152,7 +152,7 @@ static struct hk_superslab *hk_superslab_carve(void)
         else if (superslab->was_large)
             slab->touched = HK_SLOT_SIZE;
         if (slab->touched != 0)
-            hk_empty_add(superslab, i);
+            hk_empty_add(superslab, i, hk_clock_now());
     }
     superslab->was_large = false;
     return superslab;
@@ -286,7 +286,7 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
             if (populate)
                 slab->touched = HK_SLOT_SIZE;
             if (slab->touched != 0)
-                hk_empty_add(superslab, i);
+                hk_empty_add(superslab, i, hk_clock_now());
         }
         hk_superslab_rebin(superslab); /* into the LRU cache: no slot is in use */
         hk_lock_release(&hk_pool_lock);
@@ -309,7 +309,7 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
             slab[i].head = 0;
         }
         if (slab[i].touched != 0)
-            hk_empty_add(superslab, slab->slot + i);
+            hk_empty_add(superslab, slab->slot + i, slab->used_at);
     }
     hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)nslots);
     hk_pool_counts.slot_releases += nslots;
@@ -339,7 +339,7 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t 
     hk_lock_acquire(&hk_pool_lock);
     superslab->purging &= ~purging;
     for (uint32_t rest = purging & ~purged; rest != 0; rest &= rest - 1)
-        hk_empty_add(superslab, hk_lowest_bit32(rest));
+        hk_empty_add(superslab, hk_lowest_bit32(rest), hk_clock_now());
     for (uint32_t rest = purged; rest != 0; rest &= rest - 1)
         superslab->table->slabs[hk_lowest_bit32(rest)].touched = 0;
     superslab->purged |= purged;
@@ -451,7 +451,7 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
         uint32_t purging = superslab->purging;
         superslab->purging = 0;
         for (; purging != 0; purging &= purging - 1)
-            hk_empty_add(superslab, hk_lowest_bit32(purging));
+            hk_empty_add(superslab, hk_lowest_bit32(purging), hk_clock_now());
         hk_superslab_rebin(superslab);
     }
 }

@@ -141,26 +141,25 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
         return hk_holes_take(slab, end, want);
     const size_t size = hk_slab_class(slab)->size;
     uint64_t *free = slab->free;
-    unsigned got = 0;
+    void **next = end;
+    void **last = end - want;
     unsigned past = 0;
-    while (got < want && slab->nonempty != 0) {
+    while (next > last && slab->nonempty != 0) {
         unsigned w = hk_lowest_bit32(slab->nonempty);
         uint64_t bits = free[w];
+        char *base = slab->blocks + (size_t)w * HK_WORD_BITS * size;
+        unsigned bit;
         do {
-            unsigned bit = hk_lowest_bit64(bits);
-            unsigned run = hk_low_run64(bits >> bit);
-            run = run < want - got ? run : want - got;
-            past = w * HK_WORD_BITS + bit + run;
-            char *p = slab->blocks + (size_t)past * size;
-            for (void **first = end - got - run; first < end - got; first++)
-                *first = p -= size;
-            got += run;
-            bits &= ~(hk_low_mask64(run) << bit);
-        } while (got < want && bits != 0);
+            bit = hk_lowest_bit64(bits);
+            bits &= bits - 1;
+            *--next = base + bit * size;
+        } while (next > last && bits != 0);
+        past = w * HK_WORD_BITS + bit + 1;
         __atomic_store_n(&free[w], bits, __ATOMIC_RELAXED);
         if (bits == 0)
             slab->nonempty &= ~(1u << w);
     }
+    unsigned got = (unsigned)(end - next);
     hk_slab_set_nfree(slab, slab->nfree - got);
     if (past > slab->fresh_from)
         slab->fresh_from = (uint16_t)past;

@@ -28,8 +28,8 @@ struct hk_slab {
     uint64_t *free; /* the free bitmap: free_word, free_words or the table's, by its length; constant likewise */
     uint64_t free_word;
     uint32_t nonempty;
-    uint32_t used_at; /* coarse clock, when blocks last came or went, or the slot became EMPTY;
-                         0 when all holes since have been found. Others may look */
+    uint32_t used_at; /* coarse clock, when blocks last came or went, or an EMPTY slot came to the pool without having
+                         been a slab; 0 when all holes since have been found. Others may look */
     uint16_t nfree;   /* others may look at it, and decide by it only whether to look closer */
     uint16_t fresh_from;
     uint16_t nabsent;
@@ -153,19 +153,21 @@ HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *clas
     if (HK_UNLIKELY((old & mask) != 0))
         return 0;
     unsigned put = 1;
-    const ptrdiff_t size = class->size;
-    ptrdiff_t step = n > 1 ? (char *)blocks[1] - (char *)blocks[0] : 0;
-    if (step == size) {
-        unsigned most = class->nblocks - index < HK_WORD_BITS - bit ? class->nblocks - index : HK_WORD_BITS - bit;
-        put = hk_row_length(blocks, n < most ? n : most, size);
-        mask = hk_low_mask64(put) << bit;
-    } else if (step == -size) {
-        put = hk_row_length(blocks, n < bit + 1 ? n : bit + 1, -size);
-        mask = hk_low_mask64(put) << (bit + 1 - put);
-    }
-    if (HK_UNLIKELY((old & mask) != 0)) { /* not the first */
-        put = 1;
-        mask = 1ull << bit;
+    if (n > 1) {
+        const ptrdiff_t size = class->size;
+        ptrdiff_t step = (char *)blocks[1] - (char *)blocks[0];
+        if (step == size) {
+            unsigned most = class->nblocks - index < HK_WORD_BITS - bit ? class->nblocks - index : HK_WORD_BITS - bit;
+            put = hk_row_length(blocks, n < most ? n : most, size);
+            mask = hk_low_mask64(put) << bit;
+        } else if (step == -size) {
+            put = hk_row_length(blocks, n < bit + 1 ? n : bit + 1, -size);
+            mask = hk_low_mask64(put) << (bit + 1 - put);
+        }
+        if (HK_UNLIKELY((old & mask) != 0)) { /* not the first */
+            put = 1;
+            mask = 1ull << bit;
+        }
     }
     __atomic_store_n(word, old | mask, __ATOMIC_RELAXED);
     if (old == 0)

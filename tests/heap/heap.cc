@@ -48,6 +48,31 @@ TEST_F(Heap, RefillsFromTheFullestSlabFirst)
         heap.give(*blocks);
 }
 
+/* The slots of the last slabs that became empty stay with the heap, and serve its next slabs of whatever class. */
+TEST_F(Heap, KeepsAFewSlotsWarm)
+{
+    TestHeap heap;
+    std::vector<void *> pin = heap.take_slab(k1024);
+    std::vector<std::vector<void *>> slabs(HK_WARM_SLOTS + 1);
+    for (auto &blocks : slabs)
+        blocks = heap.take_slab(k1024);
+    hk_slab *last_kept = hk_slab_of(slabs[HK_WARM_SLOTS - 1][0]);
+    heap.give({pin[0]}); /* so that no empty slab is kept as the class's last */
+    size_t releases = hk_pool_counts.slot_releases, hits = heap->counts.warm_hits;
+    for (auto &blocks : slabs) {
+        EXPECT_EQ(hk_pool_counts.slot_releases, releases);
+        heap.give(blocks);
+    }
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS);
+    EXPECT_EQ(hk_pool_counts.slot_releases, releases + 1) << "no room for the last one";
+    void *p = heap.take_one(k64);
+    EXPECT_EQ(hk_slab_of(p), last_kept);
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1);
+    EXPECT_EQ(heap->counts.warm_hits, hits + 1);
+    heap.give({p});
+    heap.give({pin.begin() + 1, pin.end()});
+}
+
 TEST_F(Heap, HandsOutUsedBlocksBeforeThoseThatWereNeverUsed)
 {
     TestHeap heap;

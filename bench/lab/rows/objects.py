@@ -26,6 +26,11 @@ def _burst(order, what, **more):
                   ("burst", 16, 128, order, 1_000_000, 2_000_000), "ns/block", columns=HALVES, **more)
 
 
+def _batches(name, what, sizes, order, at_once):
+    return _small(f"batches-{name}", f"batch after batch of {what}", ("burst", *sizes, order, at_once, 10_000_000),
+                  "ns/block", columns=HALVES)
+
+
 KIB, MIB = 1 << 10, 1 << 20
 TINY = (16, 128)
 C7 = (513, 1024)
@@ -41,6 +46,9 @@ ROWS = (
     _burst("in-order", "in order"),
     _burst("reversed", "last first"),
     _burst("shuffled", "in no order", short=True),
+    _batches("equal", "400 blocks of 64 B, freed in order", (64, 64), "in-order", 400),
+    _batches("reversed", "1,000 blocks of 16-512 B, freed last first", (16, 512), "reversed", 1000),
+    _batches("shuffled", "1,000 blocks of 16-128 B, freed in no order", TINY, "shuffled", 1000),
     _small("string-tree", "a file tree: built level by level, dropped branch by branch",
            ("string_tree", 300_000, 900_000), "ns/node", columns=HALVES),
     _small("string-map", "std::map of strings, 200 at once, then dropped",
