@@ -79,8 +79,8 @@ void *hak_realloc_zero(void *ptr, size_t old_size, size_t n) HAK_NOEXCEPT HAK_AT
 bool hak_expand(void *ptr, size_t n) HAK_NOEXCEPT;
 
 /* Allocates up to count blocks of n bytes each into out[0..], in one visit to the heap; returns how many it got,
- * fewer than count only when memory ran out (errno is ENOMEM then, and the rest of out is NULL). Each block is freed like
- * any other. */
+ * fewer than count only when memory ran out (errno is ENOMEM then, and the rest of out is NULL). Each block is freed
+ * like any other. */
 size_t hak_malloc_batch(size_t n, size_t count, void **out) HAK_NOEXCEPT;
 
 /* Frees ptrs[0..count), which may be of any sizes, from any function, in any order; NULLs are skipped. */

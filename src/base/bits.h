@@ -23,9 +23,6 @@ HK_INLINE size_t hk_look(const size_t *number) { return __atomic_load_n(number, 
 HK_INLINE uint64_t hk_low_mask64(unsigned n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 HK_INLINE uint32_t hk_low_mask32(unsigned n) { return n >= 32 ? ~0u : (1u << n) - 1; }
 
-/* How many of the lowest bits are set without a gap; the lowest is. */
-HK_INLINE unsigned hk_low_run64(uint64_t x) { return x == ~0ull ? 64 : hk_lowest_bit64(~x); }
-
 /* The positions at which a run of n set bits starts in x, n in [1, 32]. */
 HK_INLINE uint32_t hk_runs32(uint32_t x, unsigned n)
 {

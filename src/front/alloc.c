@@ -397,13 +397,23 @@ void *hk_realloc_any(void *p, size_t n, const char *call)
 
 /* ---- Batches ---- */
 
+static void hk_reverse(void **blocks, size_t n)
+{
+    for (size_t i = 0; i < n / 2; i++) {
+        void *p = blocks[i];
+        blocks[i] = blocks[n - 1 - i];
+        blocks[n - 1 - i] = p;
+    }
+}
+
 size_t hk_malloc_many(size_t n, size_t count, void **out)
 {
-    size_t left = count;
+    size_t got = 0;
     struct hk_heap *heap = n <= HK_MEDIUM_MAX && count > 0 ? hk_thread_heap() : NULL;
     if (heap != NULL) {
         struct hk_fault fault = HK_NO_FAULT;
         unsigned class = hk_class_of(n);
+        size_t left = count;
         hk_heap_enter(heap, &fault);
         for (unsigned more = 1; left > 0 && more > 0; left -= more) {
             unsigned want = left < HK_SLAB_BLOCKS_MAX ? (unsigned)left : HK_SLAB_BLOCKS_MAX;
@@ -411,14 +421,13 @@ size_t hk_malloc_many(size_t n, size_t count, void **out)
         }
         hk_heap_leave(heap, &fault);
         hk_fault_check(&fault, "malloc");
+        got = count - left;
+        hk_reverse(out, count); /* what came last lies in front; programs go through memory upwards */
     }
-    while (left > 0 && (out[left - 1] = hk_malloc_hot(n)) != NULL)
-        left--;
-    if (HK_UNLIKELY(left > 0)) {
-        memmove(out, out + left, (count - left) * sizeof *out);
-        memset(out + count - left, 0, left * sizeof *out);
-    }
-    return count - left;
+    for (; got < count && (out[got] = hk_malloc_hot(n)) != NULL; got++) {}
+    if (HK_UNLIKELY(got < count))
+        memset(out + got, 0, (count - got) * sizeof *out);
+    return got;
 }
 
 #define HK_FREE_BATCH 64u

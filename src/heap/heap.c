@@ -118,6 +118,10 @@ static void hk_slab_mark_used(struct hk_slab *slab)
     __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
 }
 
+/* Slabs of one slot leave it to the next, or take it, as it is; but not those that would have to give back what the
+ * other has touched of it. */
+static bool hk_slab_may_be_warm(unsigned class) { return hk_classes[class].slots == 1 && !hk_class_has_tail(class); }
+
 static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
     hk_slab_account(heap, slab, 0);
@@ -126,15 +130,14 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     if (heap->classes[slab->class].nslabs == 0)
         heap->classes[slab->class].guest_allocs = 0;
     heap->counts.slabs_released++;
+    heap->released = true;
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
         hk_purge_regret(hk_holes_bytes(slab));
     hk_slab_fini(slab);
-    if (slab->slots == 1 && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING) {
+    if (hk_slab_may_be_warm(slab->class) && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING)
         heap->warm[heap->nwarm++] = slab; /* for the next slab */
-    } else {
+    else
         hk_pool_release(slab, slab->slots);
-        heap->released = true;
-    }
 }
 
 /* An empty slab is kept if it is all that a class has, so that a class that comes and goes does not open and release a
@@ -170,6 +173,12 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
     hk_bin_unlink(heap, slab);
     if (bin != HK_BIN_FULL)
         hk_bin_link(heap, slab, bin);
+}
+
+static void hk_heap_release_warm(struct hk_heap *heap)
+{
+    while (heap->nwarm > 0)
+        hk_pool_release(heap->warm[--heap->nwarm], 1);
 }
 
 /* Releases the slabs that were kept though they are empty. */
@@ -275,12 +284,13 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
 {
     if (hk_classes[class].slots != 1)
         return hk_pool_acquire_run(class);
-    if (heap->nwarm > 0) {
+    if (heap->nwarm > 0 && hk_slab_may_be_warm(class)) {
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
     struct hk_slab *acquired[HK_WARM_SLOTS];
-    unsigned got = hk_pool_acquire_slots(class, acquired, HK_WARM_SLOTS);
+    unsigned room = HK_WARM_SLOTS - heap->nwarm;
+    unsigned got = hk_pool_acquire_slots(class, acquired, room > 0 ? room : 1);
     if (got == 0)
         return NULL;
     heap->counts.warm_prefills += got > 1;
@@ -288,12 +298,6 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
     while (got > 1)
         heap->warm[heap->nwarm++] = acquired[--got];
     return acquired[0];
-}
-
-static void hk_heap_release_warm(struct hk_heap *heap)
-{
-    while (heap->nwarm > 0)
-        hk_pool_release(heap->warm[--heap->nwarm], 1);
 }
 
 /* A heap that has begun so much without memory pays for it with idle memory. */
@@ -513,8 +517,9 @@ static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void 
     tops[class] = bottom + n;
 }
 
-/* A thread that comes back from idling gives up what its magazines hold beyond the first few blocks. */
-static void hk_heap_shrink_magazines(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+/* A thread that comes back from idling gives up what its magazines hold beyond the first few blocks, and the warm
+ * slots. */
+static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
         unsigned first = hk_capacity_first(class);
@@ -525,6 +530,7 @@ static void hk_heap_shrink_magazines(struct hk_heap *heap, void **tops[HK_NCLASS
             hk_magazine_give(heap, class, tops, held - first, fault);
         hk_magazine_set_capacity(heap, class, tops, first);
     }
+    hk_heap_release_warm(heap);
 }
 
 #define HK_IDLE_MS 1000u
@@ -539,7 +545,7 @@ static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], s
     uint64_t now = hk_os_now_ms();
     if (heap->busy_since != now) {
         if (HK_UNLIKELY(now - heap->busy_since > HK_IDLE_MS))
-            hk_heap_shrink_magazines(heap, tops, fault);
+            hk_heap_shrink(heap, tops, fault);
         heap->busy_since = now;
         heap->busy_count = 0;
     }

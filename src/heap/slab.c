@@ -70,12 +70,20 @@ static void hk_slots_limit_touched(struct hk_slab *slab, unsigned nslots, size_t
     }
 }
 
-/* A tail of this part of the slots that an earlier slab has touched, and this one never will, is given back. */
-#define HK_TAIL_PART 4u
 
 static size_t hk_colour_offset(const struct hk_slab *slab, const struct hk_class *class)
 {
     return (size_t)(slab->slot % class->ncolours) * class->colour_step;
+}
+
+/* A tail of this part of the slots that an earlier slab has touched, and this one never will, is given back. */
+#define HK_TAIL_PART 4u
+
+bool hk_class_has_tail(unsigned class_number)
+{
+    const struct hk_class *class = &hk_classes[class_number];
+    size_t slots = class->slots * HK_SLOT_SIZE;
+    return slots - (size_t)class->nblocks * class->size >= slots / HK_TAIL_PART;
 }
 
 void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)

@@ -28,8 +28,8 @@ struct hk_slab {
     uint64_t *free; /* the free bitmap: free_word, free_words or the table's, by its length; constant likewise */
     uint64_t free_word;
     uint32_t nonempty;
-    uint32_t used_at; /* coarse clock, when blocks last came or went, or an EMPTY slot came to the pool without having
-                         been a slab; 0 when all holes since have been found. Others may look */
+    uint32_t used_at; /* coarse clock, when blocks last came or went, or a slot that had no slab became EMPTY;
+                         0 when all holes since have been found. Others may look */
     uint16_t nfree;   /* others may look at it, and decide by it only whether to look closer */
     uint16_t fresh_from;
     uint16_t nabsent;
@@ -117,6 +117,8 @@ HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned
     return false;
 }
 
+/* True if slabs of the class never use so much of their slots' end that it is given back before they begin. */
+bool hk_class_has_tail(unsigned class);
 /* Gives back what an earlier slab has touched of the slots and one of this class never will. Before hk_slab_init. */
 void hk_slab_trim_tail(struct hk_slab *slab, unsigned class);
 /* Starts the life of a slab of a class in the ACTIVE slots that begin at slab, on behalf of owner: all blocks free,

@@ -73,6 +73,67 @@ TEST_F(Heap, KeepsAFewSlotsWarm)
     heap.give({pin.begin() + 1, pin.end()});
 }
 
+/* Purging is due when a slab has become empty, whoever keeps its slot. */
+TEST_F(Heap, SaysThatASlabWasReleased)
+{
+    TestHeap heap;
+    std::vector<void *> pin = heap.take_slab(k1024), blocks = heap.take_slab(k1024);
+    heap.give({pin[0]});
+    heap->released = false;
+    heap.give(blocks);
+    EXPECT_EQ(heap->nwarm, 1);
+    EXPECT_TRUE(heap->released);
+    heap.give({pin.begin() + 1, pin.end()});
+}
+
+/* A slab of 16 bytes uses half a slot: it would give back what another class has touched of the rest, each time. */
+TEST_F(Heap, KeepsNoSlotWarmWhoseEndWouldComeAndGo)
+{
+    constexpr unsigned k16 = 0;
+    ASSERT_TRUE(hk_class_has_tail(k16));
+    ASSERT_FALSE(hk_class_has_tail(k64));
+    TestHeap heap;
+    std::vector<void *> pin = heap.take_slab(k16), blocks = heap.take_slab(k16);
+    heap.give({pin[0]});
+    heap.give(blocks);
+    EXPECT_EQ(heap->nwarm, 0);
+    std::vector<void *> other_pin = heap.take_slab(k1024), others = heap.take_slab(k1024);
+    heap.give({other_pin[0]});
+    heap.give(others);
+    EXPECT_EQ(heap->nwarm, 1);
+    EXPECT_EQ(heap.take_one(k16), pin[0]);
+    blocks = heap.take_slab(k16);
+    EXPECT_EQ(heap->nwarm, 1);
+    heap.give(blocks);
+    heap.give(pin);
+    heap.give({other_pin.begin() + 1, other_pin.end()});
+}
+
+TEST_F(Heap, GuestsKeepNoSlotWarm)
+{
+    std::vector<void *> blocks(2 * hk_classes[k1024].nblocks);
+    hk_fault fault{};
+    HeldLock held(&hk_guests.lock);
+    unsigned left = static_cast<unsigned>(blocks.size());
+    while (left > 0)
+        left -= hk_heap_take(&hk_guests, k1024, blocks.data() + left, left, nullptr, &fault);
+    EXPECT_EQ(hk_heap_give(&hk_guests, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault), 0u);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    EXPECT_EQ(hk_guests.nwarm, 0);
+}
+
+/* What lies behind the block that emptied a slab is looked up anew, though it lies in the same slot. */
+TEST_F(Heap, ForgetsASlabThatItHasReleased)
+{
+    TestHeap heap;
+    std::vector<void *> pin = heap.take_slab(k1024), blocks = heap.take_slab(k1024);
+    heap.give({pin[0]});
+    blocks.push_back(blocks[0]);
+    EXPECT_EQ(heap.give(blocks).kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_EQ(hk_slab_of(blocks[0]), nullptr);
+    heap.give({pin.begin() + 1, pin.end()});
+}
+
 TEST_F(Heap, HandsOutUsedBlocksBeforeThoseThatWereNeverUsed)
 {
     TestHeap heap;

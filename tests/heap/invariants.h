@@ -243,9 +243,10 @@ inline void check_heaps()
     /* By owner and class: slabs, and slabs with free blocks. */
     std::map<struct hk_heap *, std::map<unsigned, uint32_t>> nslabs, with_blocks;
     std::map<struct hk_heap *, size_t> idle_bytes;
-    size_t all_idle_bytes = 0;
+    size_t all_idle_bytes = 0, slots = 0, warm = 0;
     for (hk_slab *slab : all_slabs()) {
         check_slab(slab);
+        slots += slab->slots;
         nslabs[hk_slab_owner(slab)][slab->class_]++;
         EXPECT_EQ(slab->idle_counted, hk_slab_nidle(slab));
         idle_bytes[hk_slab_owner(slab)] += size_t{hk_slab_nidle(slab)} * hk_slab_class(slab)->size;
@@ -258,6 +259,10 @@ inline void check_heaps()
         hk_heap_check(heap);
         EXPECT_EQ(heap->idle_bytes, idle_bytes[heap]) << "heap " << (heap->key >> HK_KEY_SHIFT);
         all_idle_bytes += idle_bytes[heap];
+        warm += heap->nwarm;
+        if (heap == &hk_guests || heap == &hk_orphans) {
+            EXPECT_EQ(heap->nwarm, 0) << "nobody would use them";
+        }
         for (unsigned i = 0; i < HK_NCLASSES; i++) {
             hk_heap_class &c = heap->classes[i];
             EXPECT_EQ(c.nslabs, nslabs[heap][i]) << "heap " << (heap->key >> HK_KEY_SHIFT) << ", class " << i;
@@ -276,6 +281,7 @@ inline void check_heaps()
         }
     }
     EXPECT_EQ(hk_heaps_idle_bytes(), all_idle_bytes);
+    EXPECT_EQ(slots + warm, hk_pool_counts.slots_active) << "slots in use without a slab are a heap's warm ones";
 }
 
 /* Each parcel that was ever used is in one place: the stock or the returned stack of its home, empty; or pending for

@@ -1,4 +1,5 @@
-/* Blocks of a slab, by index and lowest first, as tests like to have them. The owner's lock is held where it matters. */
+/* Blocks of a slab, by index and lowest first, as tests like to have them. Where it matters the caller holds the
+ * owner's lock. */
 #ifndef TESTS_HEAP_SLAB_BLOCKS_H
 #define TESTS_HEAP_SLAB_BLOCKS_H
 
