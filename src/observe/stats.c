@@ -14,7 +14,6 @@ static void hk_add_slab(struct hk_slab *slab, void *context)
     class->slabs++;
     class->free += free;
     class->live += nblocks - free; /* cached ones are taken off below */
-    stats->slab_bytes += slab->slots * HK_SLOT_SIZE;
 }
 
 static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
@@ -39,6 +38,7 @@ void hk_stats_read(struct hk_stats *stats)
     hk_lock_acquire(&hk_pool_lock);
     hk_pool_each_slab(hk_add_slab, stats);
     stats->pool = hk_pool_counts;
+    stats->slab_bytes = stats->pool.slots_active * HK_SLOT_SIZE;
     stats->superslabs = hk_superslab_counts;
     hk_lock_release(&hk_pool_lock);
     stats->large = hk_large_read_counts();
@@ -58,7 +58,7 @@ void hk_stats_read(struct hk_stats *stats)
     }
     stats->live_blocks += stats->large.runs + stats->large.mappings;
     stats->live_bytes += stats->large.run_bytes + stats->large.mapping_bytes;
-    stats->resident = (stats->pool.slots_active + stats->pool.slots_empty) * HK_SLOT_SIZE +
+    stats->resident = stats->slab_bytes + stats->pool.slots_empty * HK_SLOT_SIZE +
                       stats->superslabs.cached * HK_SUPERSLAB_SIZE + stats->large.run_bytes +
                       stats->large.mapping_bytes + stats->large.cached_bytes + stats->meta_used;
 }

@@ -24,7 +24,7 @@ struct hk_stats {
     size_t heaps, heaps_parked;
     size_t live_blocks, live_bytes;  /* large ones included */
     size_t cached_bytes, free_bytes; /* in magazines; in slabs */
-    size_t slab_bytes;               /* slots of slabs */
+    size_t slab_bytes;               /* slots of slabs, and warm ones */
     size_t meta_used, meta_mapped;   /* hakmem's own structures */
     size_t mapped, committed, committed_peak;
     size_t resident; /* estimate: what has been in use and was not given back */
