@@ -12,6 +12,8 @@ HK_INLINE unsigned hk_highest_bit64(uint64_t x) { return 63u - (unsigned)__built
 HK_INLINE unsigned hk_count_bits64(uint64_t x) { return (unsigned)__builtin_popcountll(x); }
 HK_INLINE unsigned hk_count_bits32(uint32_t x) { return (unsigned)__builtin_popcount(x); }
 
+HK_INLINE uint64_t hk_rotate_right64(uint64_t x, unsigned n) { return x >> n | x << (-n & 63); }
+
 /* A number that is changed under a lock, and looked at without: the look decides only whether to look closer. */
 HK_INLINE void hk_add_visibly(size_t *number, size_t more)
 {

@@ -387,11 +387,6 @@ bool hk_block_in_use(const void *p)
     return slab != NULL && hk_slab_uses(slab, hk_slab_class(slab), p);
 }
 
-/* Blocks that are freed one after another often lie side by side: what the last one's slot led to need not be looked up
- * again. */
-#define HK_NO_SLOT UINTPTR_MAX
-HK_INLINE bool hk_same_slot(const void *p, uintptr_t last) { return ((uintptr_t)p ^ last) < HK_SLOT_SIZE; }
-
 HK_COLD static void hk_heap_refuse(struct hk_slab *slab, const void *p, struct hk_fault *fault)
 {
     unsigned index;
@@ -399,12 +394,12 @@ HK_COLD static void hk_heap_refuse(struct hk_slab *slab, const void *p, struct h
         hk_fault_note(fault, hk_fault_double_free(slab, index));
 }
 
-/* Puts the first of n blocks into its slab, which is the heap's and of the class, with those that lie in a row with it.
- * Returns how many are done with, which includes one that is refused. *last becomes none if the slab had to be settled:
- * it may be gone. */
-HK_INLINE unsigned hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const struct hk_class *class,
-                               void *const *blocks, unsigned n, uint32_t now, uintptr_t *last, struct hk_fault *fault)
+/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those behind it that lie in the
+ * same slot. Returns how many are done with, which includes one that is refused. */
+HK_INLINE unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n,
+                               uint32_t now, struct hk_fault *fault)
 {
+    struct hk_slab *slab = hk_slab_at(blocks[0], class);
     unsigned put = hk_slab_put(slab, class, blocks, n);
     if (HK_UNLIKELY(put == 0)) {
         hk_heap_refuse(slab, blocks[0], fault);
@@ -413,10 +408,8 @@ HK_INLINE unsigned hk_heap_put(struct hk_heap *heap, struct hk_slab *slab, const
     __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
     slab->idle_counted += (uint16_t)put; /* a slab that was adopted is counted as a whole when it settles */
     hk_heap_count_idle(heap, (size_t)put * class->size);
-    if (HK_UNLIKELY(slab->nfree >= slab->settle_at)) {
+    if (HK_UNLIKELY(slab->nfree >= slab->settle_at))
         hk_slab_settle(heap, slab);
-        *last = HK_NO_SLOT;
-    }
     return put;
 }
 
@@ -428,21 +421,14 @@ static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void
     const struct hk_class *class = &hk_classes[class_number];
     hk_key key = heap->key | class_number;
     uint32_t now = hk_clock_now();
-    uintptr_t last = HK_NO_SLOT;
-    struct hk_slab *slab = NULL;
     for (unsigned i = 0; i < n;) {
-        void *p = blocks[i];
-        if (!hk_same_slot(p, last)) {
-            if (HK_UNLIKELY(hk_key_of_any(p) != key)) {
-                if (hk_block_owner(p, fault) != NULL)
-                    hk_fault_note(fault, hk_fault_freed_twice(p, class->size));
-                i++;
-                continue;
-            }
-            slab = hk_slab_at(p, class);
-            last = (uintptr_t)p;
+        if (HK_LIKELY(hk_key_of_any(blocks[i]) == key)) {
+            i += hk_heap_put(heap, class, blocks + i, n - i, now, fault);
+        } else {
+            if (hk_block_owner(blocks[i], fault) != NULL)
+                hk_fault_note(fault, hk_fault_freed_twice(blocks[i], class->size));
+            i++;
         }
-        i += hk_heap_put(heap, slab, class, blocks + i, n - i, now, &last, fault);
     }
 }
 
@@ -467,6 +453,13 @@ static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[H
     heap->classes[class].held = (uint8_t)kept;
     late.late = true;
     hk_fault_note(fault, late);
+}
+
+/* Gives the older half of a full magazine. */
+static void hk_magazine_give_half(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES],
+                                  struct hk_fault *fault)
+{
+    hk_magazine_give(heap, class, tops, (heap->classes[class].capacity + 1u) / 2, fault);
 }
 
 void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
@@ -632,16 +625,24 @@ void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLA
     if (c->capacity == 0)
         hk_magazine_grow(heap, class, tops, fault);
     else
-        hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
+        hk_magazine_give_half(heap, class, tops, fault);
 }
 
-/* Puts a block into a magazine; false if there is no room. What is wrong with the block is found when it is flushed, as
- * with any other that its owner frees. */
-HK_INLINE bool hk_magazine_stow(void ***top, void *p)
+/* Puts a block into the magazine of a class; one that is full gives its older half to the slabs, as to its thread's
+ * frees. False if the class has no magazine yet. What is wrong with a block is found when it is flushed, as with any other
+ * that its owner frees. */
+HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p,
+                                struct hk_fault *fault)
 {
-    if (hk_magazine_is_full(*top) || **top == p)
-        return false;
-    *++*top = p;
+    if (HK_UNLIKELY(hk_magazine_is_full(tops[class]))) {
+        if (heap->classes[class].capacity == 0)
+            return false;
+        hk_magazine_give_half(heap, class, tops, fault);
+    }
+    if (HK_UNLIKELY(*tops[class] == p))
+        hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
+    else
+        *++tops[class] = p;
     return true;
 }
 
@@ -659,26 +660,13 @@ unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **to
         hk_heap_count_busy(heap, tops, fault);
     uint32_t now = hk_clock_now();
     unsigned others = 0;
-    uintptr_t last = HK_NO_SLOT;
-    struct hk_slab *slab = NULL;
-    hk_key class = HK_NCLASSES;
     for (unsigned i = 0; i < n; i++) {
         void *p = blocks[i];
-        if (!hk_same_slot(p, last)) {
-            class = hk_key_of_any(p) ^ heap->key;
-            bool mine = class < HK_NCLASSES && hk_heap_owns_yet(heap, p, class);
-            last = mine ? (uintptr_t)p : HK_NO_SLOT;
-            slab = NULL;
-            if (HK_UNLIKELY(!mine)) {
-                blocks[others++] = p;
-                continue;
-            }
-        }
-        if (tops != NULL && hk_magazine_stow(&tops[class], p))
-            continue;
-        if (slab == NULL)
-            slab = hk_slab_at(p, &hk_classes[class]);
-        hk_heap_put(heap, slab, &hk_classes[class], &p, 1, now, &last, fault);
+        hk_key class = hk_key_of_any(p) ^ heap->key;
+        if (HK_UNLIKELY(class >= HK_NCLASSES || !hk_heap_owns_yet(heap, p, class)))
+            blocks[others++] = p;
+        else if (tops == NULL || !hk_magazine_stow(heap, class, tops, p, fault))
+            hk_heap_put(heap, &hk_classes[class], &p, 1, now, fault);
     }
     return others;
 }

@@ -18,15 +18,24 @@
 #define HK_MAGAZINE_SMALL(size) HK_MAX((32 * HK_KIB) / (size), HK_MIN(63, (64 * HK_KIB) / (size)))
 #define HK_MAGAZINE_MAX(size) HK_MIN(127, HK_MAX(HK_MAGAZINE_SMALL(size), HK_MAGAZINE_LEAST(size)))
 
+/* x is its odd part times 2^twos. */
+#define HK_TWOS(x) __builtin_ctz(x)
+#define HK_ODD(x) ((uint64_t)(x) >> __builtin_ctz(x))
+/* Newton's iteration for an inverse modulo 2^64: x is its own inverse modulo 8, and each step doubles the bits. */
+#define HK_NEWTON(x, inverse) ((inverse) * (2 - (x) * (inverse)))
+#define HK_INVERSE(x) HK_NEWTON(x, HK_NEWTON(x, HK_NEWTON(x, HK_NEWTON(x, HK_NEWTON(x, x)))))
+
 const struct hk_class hk_classes[HK_NCLASSES] = {
 #define HK_CLASS(index, block_size, nslots)                                                          \
     [index] = {.reciprocal = (((uint64_t)1 << HK_RECIPROCAL_SHIFT) + (block_size)-1) / (block_size), \
+               .odd_inverse = HK_INVERSE(HK_ODD(block_size)),                                        \
                .size = (block_size),                                                                 \
                .colour_step = HK_COLOUR_STEP(block_size),                                            \
                .nblocks = HK_NBLOCKS(block_size, nslots),                                            \
                .slots = (nslots),                                                                    \
                .ncolours = HK_NCOLOURS(block_size, nslots),                                          \
-               .magazine_max = HK_MAGAZINE_MAX(block_size)},
+               .magazine_max = HK_MAGAZINE_MAX(block_size),                                          \
+               .twos = HK_TWOS(block_size)},
 #include "heap/size_class.def"
 #undef HK_CLASS
 };

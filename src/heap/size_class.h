@@ -23,12 +23,14 @@
 
 struct hk_class {
     uint64_t reciprocal;  /* ceil(2^44 / size): exact for offsets within a slab, see hk_class_index */
+    uint64_t odd_inverse; /* of the size's odd part, modulo 2^64: see hk_class_quotient */
     uint32_t size;        /* of a block, in bytes */
     uint32_t colour_step; /* the first block starts at a multiple of this, and keeps the size's natural alignment */
     uint16_t nblocks;     /* of a slab */
     uint8_t slots;        /* of a slab */
     uint8_t ncolours;     /* >= 1: start offsets to choose from */
     uint8_t magazine_max; /* blocks that a magazine of the class may hold */
+    uint8_t twos;         /* the size is its odd part times 2^twos */
 };
 
 extern const struct hk_class hk_classes[HK_NCLASSES];
@@ -60,6 +62,14 @@ unsigned hk_class_of_aligned(size_t n, size_t alignment);
 HK_INLINE uint32_t hk_class_index(const struct hk_class *class, uint64_t offset)
 {
     return (uint32_t)((offset * class->reciprocal) >> HK_RECIPROCAL_SHIFT);
+}
+
+/* offset / size, if the size divides it; else more than any offset / size. Dividing by an odd number is multiplying by
+ * its inverse; of what it does not divide, and of what has bits below the size's lowest, upper bits of the result are
+ * set (H. S. Warren, Hacker's Delight, 10-17: test for zero remainder after division by a constant). */
+HK_INLINE uint64_t hk_class_quotient(const struct hk_class *class, uint64_t offset)
+{
+    return hk_rotate_right64(offset * class->odd_inverse, class->twos);
 }
 
 #endif

@@ -17,11 +17,6 @@ HK_COLD struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p)
                              .block_size = class->size};
 }
 
-static void hk_slab_set_nfree(struct hk_slab *slab, unsigned nfree)
-{
-    __atomic_store_n(&slab->nfree, (uint16_t)nfree, __ATOMIC_RELAXED);
-}
-
 static char *hk_slab_first_slot(const struct hk_slab *slab)
 {
     return slab->superslab->base + slab->slot * HK_SLOT_SIZE;
@@ -148,13 +143,12 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
     if (HK_UNLIKELY(slab->holed))
         return hk_holes_take(slab, end, want);
     const size_t size = hk_slab_class(slab)->size;
-    uint64_t *free = slab->free;
     void **next = end;
     void **last = end - want;
     unsigned past = 0;
     while (next > last && slab->nonempty != 0) {
         unsigned w = hk_lowest_bit32(slab->nonempty);
-        uint64_t bits = free[w];
+        uint64_t bits = slab->free[w];
         char *base = slab->blocks + (size_t)w * HK_WORD_BITS * size;
         unsigned bit;
         do {
@@ -163,9 +157,7 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
             *--next = base + bit * size;
         } while (next > last && bits != 0);
         past = w * HK_WORD_BITS + bit + 1;
-        __atomic_store_n(&free[w], bits, __ATOMIC_RELAXED);
-        if (bits == 0)
-            slab->nonempty &= ~(1u << w);
+        hk_slab_set_word(slab, w, bits);
     }
     unsigned got = (unsigned)(end - next);
     hk_slab_set_nfree(slab, slab->nfree - got);
@@ -176,23 +168,16 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
 
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask)
 {
-    uint64_t *free = &slab->free[word];
-    uint64_t twice = *free & mask;
-    mask &= ~twice;
-    __atomic_store_n(free, *free | mask, __ATOMIC_RELAXED);
-    slab->nonempty |= (uint32_t)(mask != 0) << word;
-    hk_slab_set_nfree(slab, slab->nfree + hk_count_bits64(mask));
+    uint64_t twice = slab->free[word] & mask;
+    hk_slab_set_word(slab, word, slab->free[word] | mask);
+    hk_slab_set_nfree(slab, slab->nfree + hk_count_bits64(mask & ~twice));
     return twice;
 }
 
 void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask)
 {
-    uint64_t *free = &slab->free[word];
-    hk_assert((*free & mask) == mask);
-    uint64_t left = *free & ~mask;
-    __atomic_store_n(free, left, __ATOMIC_RELAXED);
-    if (left == 0)
-        slab->nonempty &= ~(1u << word);
+    hk_assert((slab->free[word] & mask) == mask);
+    hk_slab_set_word(slab, word, slab->free[word] & ~mask);
     hk_slab_set_nfree(slab, slab->nfree - hk_count_bits64(mask));
 }
 

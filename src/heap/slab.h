@@ -104,9 +104,9 @@ struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p);
 /* The index of the block that starts at p in a slab of a class; false if none does. */
 HK_INLINE bool hk_slab_find(const struct hk_slab *slab, const struct hk_class *class, const void *p, unsigned *index)
 {
-    size_t offset = (size_t)((const char *)p - slab->blocks);
-    *index = hk_class_index(class, offset);
-    return *index < class->nblocks && (size_t)*index * class->size == offset;
+    uint64_t quotient = hk_class_quotient(class, (uint64_t)((const char *)p - slab->blocks));
+    *index = (unsigned)quotient;
+    return quotient < class->nblocks;
 }
 /* The same; if none does, fault says what p is. */
 HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault)
@@ -132,49 +132,43 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
 /* Takes up to want free blocks, those with the lowest addresses, and stores them below end, the lowest next to it.
  * Returns how many. */
 unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want);
-/* How many blocks follow the first in memory, one `step` behind the other, and it: at most `most`. */
-HK_INLINE unsigned hk_row_length(void *const *blocks, unsigned most, ptrdiff_t step)
+HK_INLINE void hk_slab_set_nfree(struct hk_slab *slab, unsigned nfree)
 {
-    unsigned n = 1;
-    for (const char *next = (const char *)blocks[0] + step; n < most && blocks[n] == next; next += step)
-        n++;
-    return n;
+    __atomic_store_n(&slab->nfree, (uint16_t)nfree, __ATOMIC_RELAXED);
 }
-
-/* Marks the first of n blocks free, and those behind it that lie in a row with it, up or down, as far as they share a
- * word of the bitmap. Returns how many; 0 if the first is no block in use. */
+/* Sets a word of the free bitmap, and what nonempty says of it. */
+HK_INLINE void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
+{
+    __atomic_store_n(&slab->free[w], word, __ATOMIC_RELAXED);
+    slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
+}
+/* Marks the first of n blocks free, and those behind it as long as they are blocks of the slab in use. Returns how
+ * many. Neighbours mostly share a word of the bitmap, which is kept until another is wanted. */
 HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *class, void *const *blocks, unsigned n)
 {
-    unsigned index;
-    if (HK_UNLIKELY(!hk_slab_find(slab, class, blocks[0], &index)))
-        return 0;
-    unsigned bit = index % HK_WORD_BITS;
-    uint64_t *word = &slab->free[index / HK_WORD_BITS];
-    uint64_t old = *word;
-    uint64_t mask = 1ull << bit;
-    if (HK_UNLIKELY((old & mask) != 0))
-        return 0;
-    unsigned put = 1;
-    if (n > 1) {
-        const ptrdiff_t size = class->size;
-        ptrdiff_t step = (char *)blocks[1] - (char *)blocks[0];
-        if (step == size) {
-            unsigned most = class->nblocks - index < HK_WORD_BITS - bit ? class->nblocks - index : HK_WORD_BITS - bit;
-            put = hk_row_length(blocks, n < most ? n : most, size);
-            mask = hk_low_mask64(put) << bit;
-        } else if (step == -size) {
-            put = hk_row_length(blocks, n < bit + 1 ? n : bit + 1, -size);
-            mask = hk_low_mask64(put) << (bit + 1 - put);
+    uint64_t *free = slab->free;
+    uint32_t nonempty = slab->nonempty;
+    unsigned w = 0;
+    uint64_t word = free[0];
+    unsigned put = 0;
+    do {
+        unsigned index;
+        if (HK_UNLIKELY(!hk_slab_find(slab, class, blocks[put], &index)))
+            break;
+        if (index / HK_WORD_BITS != w) {
+            __atomic_store_n(&free[w], word, __ATOMIC_RELAXED);
+            w = index / HK_WORD_BITS;
+            word = free[w];
         }
-        if (HK_UNLIKELY((old & mask) != 0)) { /* not the first */
-            put = 1;
-            mask = 1ull << bit;
-        }
-    }
-    __atomic_store_n(word, old | mask, __ATOMIC_RELAXED);
-    if (old == 0)
-        slab->nonempty |= 1u << (index / HK_WORD_BITS);
-    __atomic_store_n(&slab->nfree, (uint16_t)(slab->nfree + put), __ATOMIC_RELAXED);
+        uint64_t bit = 1ull << (index % HK_WORD_BITS);
+        if (HK_UNLIKELY((word & bit) != 0))
+            break;
+        word |= bit;
+        nonempty |= 1u << w;
+    } while (++put < n);
+    __atomic_store_n(&free[w], word, __ATOMIC_RELAXED);
+    slab->nonempty = nonempty;
+    hk_slab_set_nfree(slab, slab->nfree + put);
     return put;
 }
 /* Marks the blocks of mask in a word free; returns those that were free already. */

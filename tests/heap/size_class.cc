@@ -112,6 +112,25 @@ TEST(SizeClasses, GiveTheBlockOfEveryOffset)
     EXPECT_EQ(wrong, 0u);
 }
 
+TEST(SizeClasses, DivideExactlyOrSayTheyCannot)
+{
+    unsigned wrong = 0;
+    for (unsigned i = 0; i < HK_NCLASSES; i++) {
+        const hk_class &c = hk_classes[i];
+        for (uint64_t block = 0; block < c.nblocks; block++) {
+            uint64_t start = block * c.size;
+            wrong += hk_class_quotient(&c, start) != block;
+            for (uint64_t inside : {uint64_t{1}, uint64_t{8}, uint64_t{16}, uint64_t{c.size} / 2, c.size - uint64_t{1}})
+                wrong += inside < c.size && hk_class_quotient(&c, start + inside) < c.nblocks;
+        }
+        for (uint64_t before = 1; before <= HK_SLOT_SIZE; before++)
+            wrong += hk_class_quotient(&c, -before) < c.nblocks;
+        for (uint64_t far = c.nblocks * uint64_t{c.size}; far < UINT64_MAX / 3; far *= 3)
+            wrong += hk_class_quotient(&c, far) < c.nblocks;
+    }
+    EXPECT_EQ(wrong, 0u);
+}
+
 TEST(SizeClasses, WasteLittle)
 {
     const struct {
