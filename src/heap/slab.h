@@ -148,15 +148,16 @@ HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *clas
 {
     uint64_t *free = slab->free;
     uint32_t nonempty = slab->nonempty;
+    void *const *next = blocks;
     unsigned w = 0;
     uint64_t word = free[0];
-    unsigned put = 0;
-    do {
+    for (; next < blocks + n; next++) {
         unsigned index;
-        if (HK_UNLIKELY(!hk_slab_find(slab, class, blocks[put], &index)))
+        if (HK_UNLIKELY(!hk_slab_find(slab, class, *next, &index)))
             break;
         if (index / HK_WORD_BITS != w) {
             __atomic_store_n(&free[w], word, __ATOMIC_RELAXED);
+            nonempty |= (uint32_t)(word != 0) << w;
             w = index / HK_WORD_BITS;
             word = free[w];
         }
@@ -164,12 +165,11 @@ HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *clas
         if (HK_UNLIKELY((word & bit) != 0))
             break;
         word |= bit;
-        nonempty |= 1u << w;
-    } while (++put < n);
+    }
     __atomic_store_n(&free[w], word, __ATOMIC_RELAXED);
-    slab->nonempty = nonempty;
-    hk_slab_set_nfree(slab, slab->nfree + put);
-    return put;
+    slab->nonempty = nonempty | (uint32_t)(word != 0) << w;
+    hk_slab_set_nfree(slab, slab->nfree + (unsigned)(next - blocks));
+    return (unsigned)(next - blocks);
 }
 /* Marks the blocks of mask in a word free; returns those that were free already. */
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
