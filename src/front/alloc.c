@@ -201,7 +201,7 @@ HK_INLINE bool hk_outbox_ends_with(const void *p)
 HK_INLINE bool hk_free_to_outbox(void *p, hk_key key)
 {
     struct hk_thread *self = &hk_self;
-    if (HK_UNLIKELY(key == 0 || hk_key_kind(key) >= HK_NCLASSES || hk_maintenance_is_asleep()))
+    if (HK_UNLIKELY(!hk_key_is_slabs(key) || !hk_key_is_for(p) || hk_maintenance_is_asleep()))
         return false;
     uint32_t bytes = hk_outbox_bytes(hk_key_kind(key));
     if (HK_UNLIKELY(bytes > self->outbox_room || hk_outbox_ends_with(p)))
@@ -236,7 +236,7 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
         hk_heap_enter(heap, fault);
         hk_thread_send(fault);
         hk_heap_leave(heap, fault);
-        if (hk_free_to_outbox(p, hk_key_of_any(p)))
+        if (hk_free_to_outbox(p, hk_key_of(p)))
             return;
     }
     hk_free_direct(p, fault);
@@ -261,12 +261,9 @@ void hk_free_any(void *p, const char *call)
     hk_fault_check(&fault, call);
 }
 
-HK_NOINLINE void hk_free_slow(void *p)
+HK_NOINLINE void hk_free_slow(void *p, size_t class)
 {
-    if (p == NULL)
-        return;
-    hk_key key = hk_key_of_any(p);
-    if ((key ^ hk_self.owner_key) < HK_NCLASSES || !hk_free_to_outbox(p, key))
+    if (class < HK_NCLASSES || !hk_free_to_outbox(p, (hk_key)class ^ hk_self.owner_key))
         hk_free_any(p, "free");
 }
 
@@ -289,7 +286,7 @@ void hk_free_with_size(void *p, size_t n, const char *call)
 size_t hk_usable(const void *p)
 {
     hk_key key = hk_key_of_any(p);
-    if (HK_LIKELY(key != 0 && hk_key_kind(key) < HK_NCLASSES))
+    if (HK_LIKELY(hk_key_is_slabs(key)))
         return hk_classes[hk_key_kind(key)].size;
     return hk_key_kind(key) == HK_KEY_LARGE ? hk_large_usable(p) : 0;
 }
@@ -443,7 +440,7 @@ void hk_free_many(void *const *blocks, size_t count)
             if (heap != NULL && (hk_key_of_any(p) ^ heap->key) < HK_NCLASSES)
                 slab_blocks[n++] = p;
             else
-                hk_free_slow(p);
+                hk_free_slow(p, hk_key_of(p) ^ hk_self.owner_key);
         }
         if (n > 0) {
             struct hk_fault fault = HK_NO_FAULT;

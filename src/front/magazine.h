@@ -32,7 +32,7 @@ HK_INLINE void *hk_malloc_hot(size_t n)
 
 HK_INLINE void hk_free_hot(void *p)
 {
-    hk_key class = hk_key_of(p) ^ hk_self.owner_key;
+    size_t class = hk_key_of(p) ^ hk_self.owner_key;
     if (HK_LIKELY(class < HK_NCLASSES)) { /* the slab is mine */
         void **top = hk_self.top[class];
         if (HK_LIKELY(*top != p && !hk_magazine_is_full(top))) {
@@ -41,7 +41,7 @@ HK_INLINE void hk_free_hot(void *p)
             return;
         }
     }
-    hk_free_slow(p);
+    hk_free_slow(p, class);
 }
 
 #endif

@@ -58,7 +58,7 @@ HK_INLINE struct hk_slab *hk_slab_at(const void *p, const struct hk_class *class
 HK_INLINE struct hk_slab *hk_slab_of(const void *p)
 {
     hk_key key = hk_key_of_any(p);
-    if (key == 0 || hk_key_kind(key) >= HK_NCLASSES)
+    if (!hk_key_is_slabs(key))
         return NULL;
     const struct hk_superslab *superslab = hk_superslab_at(p);
     return superslab != NULL && superslab->table != NULL ? hk_slab_at(p, &hk_classes[hk_key_kind(key)]) : NULL;

@@ -56,12 +56,16 @@ HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
 
 HK_INLINE hk_key hk_key_of(const void *p) { return atomic_load_explicit(hk_key_at(p), memory_order_relaxed); }
 
-/* For a pointer that may be anything: one whose upper bits the table does not look at has no key. */
-HK_INLINE hk_key hk_key_of_any(const void *p) { return (uintptr_t)p >> HK_ADDRESS_BITS == 0 ? hk_key_of(p) : 0; }
+/* The table does not look at a pointer's upper bits: where they are not zero, the key is not this pointer's. */
+HK_INLINE bool hk_key_is_for(const void *p) { return (uintptr_t)p >> HK_ADDRESS_BITS == 0; }
+
+/* For a pointer that may be anything. */
+HK_INLINE hk_key hk_key_of_any(const void *p) { return hk_key_is_for(p) ? hk_key_of(p) : 0; }
 
 /* The class in a key that the caller knows to be a slab's. */
 HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }
 HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
+HK_INLINE bool hk_key_is_slabs(hk_key key) { return key != 0 && hk_key_kind(key) < HK_NCLASSES; }
 
 /* The superslab in which p lies, NULL if it is in none. Safe for any value of p. */
 struct hk_superslab *hk_superslab_of(const void *p);
