@@ -9,7 +9,7 @@
 
 /* What malloc does when the magazine of a small size is empty, and for all larger sizes. */
 void *hk_malloc_slow(size_t n);
-/* What free does with a block that is not the calling thread's, when its magazine is full, and with all else. `class` is
+/* What free does with a block that is not the calling thread's, when its magazine is full, and with all else. class is
  * p's key without the thread's owner key: a class only if the slab is the thread's. */
 void hk_free_slow(void *p, size_t class);
 

@@ -394,8 +394,8 @@ HK_COLD static void hk_heap_refuse(struct hk_slab *slab, const void *p, struct h
         hk_fault_note(fault, hk_fault_double_free(slab, index));
 }
 
-/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those behind it that lie in the
- * same slot. Returns how many are done with, which includes one that is refused. */
+/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those behind it as long as they
+ * are blocks of that slab in use. Returns how many are done with, which includes a first one that is refused. */
 HK_INLINE unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n,
                                uint32_t now, struct hk_fault *fault)
 {
@@ -459,7 +459,10 @@ static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[H
 static void hk_magazine_give_half(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES],
                                   struct hk_fault *fault)
 {
-    hk_magazine_give(heap, class, tops, (heap->classes[class].capacity + 1u) / 2, fault);
+    struct hk_heap_class *c = &heap->classes[class];
+    if (class >= HK_CLASS_FIRST_MEDIUM)
+        c->demand++;
+    hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
 }
 
 void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
@@ -606,6 +609,7 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
     unsigned got = hk_heap_take(heap, class, end, want, NULL, fault);
     if (got == 0)
         return NULL;
+    heap->exchanges++;
     heap->counts.refills++;
     heap->counts.refilled_blocks += got;
     if (HK_UNLIKELY(got < want))
@@ -618,28 +622,29 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
 
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
-    struct hk_heap_class *c = &heap->classes[class];
     hk_heap_count_busy(heap, tops, fault);
-    if (class >= HK_CLASS_FIRST_MEDIUM)
-        c->demand++;
-    if (c->capacity == 0)
+    if (heap->classes[class].capacity == 0) {
         hk_magazine_grow(heap, class, tops, fault);
-    else
+    } else {
+        heap->exchanges++;
         hk_magazine_give_half(heap, class, tops, fault);
+    }
 }
 
-/* Puts a block into the magazine of a class; one that is full gives its older half to the slabs, as to its thread's
- * frees. False if the class has no magazine yet. What is wrong with a block is found when it is flushed, as with any other
- * that its owner frees. */
+/* Puts a block of the heap into the magazine of its class; one that is full gives its older half to the slabs first.
+ * False if the class has no magazine yet. A block that lies on top already, or whose slab goes when an earlier copy of
+ * it is given back, was freed twice; what else is wrong with a block is found when it is flushed. */
 HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p,
                                 struct hk_fault *fault)
 {
-    if (HK_UNLIKELY(hk_magazine_is_full(tops[class]))) {
+    bool twice = *tops[class] == p;
+    if (HK_UNLIKELY(hk_magazine_is_full(tops[class]) && !twice)) {
         if (heap->classes[class].capacity == 0)
             return false;
         hk_magazine_give_half(heap, class, tops, fault);
+        twice = hk_key_of(p) != (heap->key | class);
     }
-    if (HK_UNLIKELY(*tops[class] == p))
+    if (HK_UNLIKELY(twice))
         hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
     else
         *++tops[class] = p;
@@ -671,8 +676,8 @@ unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **to
     return others;
 }
 
-/* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many refills
- * and flushes. What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
+/* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many exchanges.
+ * What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
 #define HK_CLASS_GUEST_ALLOCS 32u
 #define HK_CLASS_GUEST_WINDOW 256u
 
@@ -681,7 +686,7 @@ bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
     struct hk_heap_class *c = &heap->classes[class];
     if (c->nslabs != 0)
         return false;
-    uint32_t now = (uint32_t)(heap->counts.refills + heap->counts.flushes);
+    uint32_t now = heap->exchanges;
     if (c->guest_allocs == 0 || now - c->guest_since > HK_CLASS_GUEST_WINDOW) {
         c->guest_allocs = 0;
         c->guest_since = now;

@@ -43,7 +43,7 @@ struct hk_heap_class {
     uint32_t nslabs;
     uint32_t last_alloc;  /* heap's tick when malloc last took the slow path for it, for the budget */
     uint8_t capacity;     /* of the magazine, in blocks; 0 until first used */
-    uint32_t guest_since; /* refills and flushes of the heap when the count below began */
+    uint32_t guest_since; /* the heap's exchanges when the count below began */
     uint8_t guest_allocs; /* allocations that were served from the guests' heap */
     uint8_t demand;       /* since the capacity last changed: refills, or flushes of a medium class, whose blocks
                                         are too large to be taken on the mere chance that they will be wanted */
@@ -90,6 +90,7 @@ struct hk_heap {
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
     uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */
     uint32_t busy_count;
+    uint32_t exchanges;          /* refills, and flushes to make room for what its thread frees */
     uint32_t victim;             /* class at which the search for capacity to take stands */
     struct hk_heap *next;        /* all heaps; constant once linked */
     struct hk_heap *next_parked; /* by hk_heaps_lock */
@@ -169,11 +170,10 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned
 void hk_heap_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
 /* Fills an empty magazine, and returns a block of it; NULL without memory. May take capacity from other magazines. */
 void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Makes room in a full magazine: gives the older half of its blocks back to the slabs. */
+/* Makes room in a full magazine for a block that its thread frees: gives the older half of its blocks to the slabs. */
 void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL, where there is room, since
- * they need not go through the slabs then to be handed out again; else to their slabs. Moves the others to the front,
- * and returns how many. */
+/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL and the class has one, where
+ * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */
 unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
                       struct hk_fault *fault);
 /* Empties a magazine into the slabs. */

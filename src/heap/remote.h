@@ -6,8 +6,9 @@
  *      thread stores into a place, and only once until the outbox is sent;
  *   2. who holds the heap's lock sends what the outbox holds: a parcel for each owner, each pushed on the pending
  *      stack of the heap that owns its last block;
- *   3. who holds that heap's lock takes the whole stack, and gives the blocks of each parcel to their slabs. Those
- *      whose slab has another owner by now stay in the parcel, which is passed on to one of these;
+ *   3. who holds that heap's lock takes the whole stack, and gives the blocks of each parcel to the heap's magazines,
+ *      if it is their thread, or to their slabs. Those whose slab has another owner by now stay in the parcel, which
+ *      is passed on to one of these;
  *   4. an empty parcel returns to the heap that sent it.
  * Until step 3 the blocks count as live, so their slabs cannot be released, whoever owns them. Parcels are pushed under
  * the lock of some heap, so none is on its way while fork holds all of them. A heap has a fixed number of parcels: when
@@ -31,8 +32,8 @@ bool hk_parcels_at_hand(const struct hk_heap *heap);
 /* Sends what the outbox of a thread's heap holds; false if parcels are lacking, and something stays. */
 bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault);
 
-/* Takes what others sent: puts the blocks into the heap's magazines, if its thread passes their tops, and gives the
- * rest to their slabs. Releases slabs that became wholly free. */
+/* Takes what others sent, as hk_heap_give does: into the heap's magazines, if its thread passes their tops, or into the
+ * slabs. Releases slabs that became wholly free. */
 void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 
 #endif

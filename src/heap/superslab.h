@@ -53,8 +53,8 @@ HK_INLINE struct hk_slab *hk_slab_at(const void *p, const struct hk_class *class
     return class->slots == 1 ? slab : slab - slab->head;
 }
 
-/* The slab in whose slots p lies, for a pointer that may be anything. NULL if it has no key of a slab, or a stale one that
- * has outlived its superslab. */
+/* The slab in whose slots p lies, for a pointer that may be anything. NULL if it has no key of a slab, or a stale one
+ * that has outlived its superslab. */
 HK_INLINE struct hk_slab *hk_slab_of(const void *p)
 {
     hk_key key = hk_key_of_any(p);

@@ -365,9 +365,9 @@ TEST_F(Heap, IsAGuestForAClassUntilThatIsBusy)
     EXPECT_GT(allowed, 0u);
     EXPECT_LT(allowed, 1000u);
     EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k1024)) << "another class";
-    heap->counts.refills += 1000000;
+    heap->exchanges += 1000000;
     EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k64)) << "what was long ago does not count";
-    heap->counts.refills -= 1000000;
+    heap->exchanges -= 1000000;
     heap->classes[k64].guest_allocs = 0;
 }
 

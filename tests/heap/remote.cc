@@ -539,8 +539,10 @@ TEST_F(RemoteStowed, TheCountOfHeldBlocksIsRight)
 
 TEST_F(RemoteStowed, AFullMagazineMakesRoom)
 {
+    uint32_t exchanges = owner->exchanges;
     send(freer, part(blocks, 0, room + 1));
     EXPECT_EQ(owner.stow_parcels().kind, HK_FAULT_NONE);
+    EXPECT_EQ(owner->exchanges, exchanges) << "or what others free would make a rare class a guest for ever";
     size_t given = (room + 1) / 2;
     EXPECT_EQ(owner.in_magazine(k64), room + 1 - given);
     EXPECT_EQ(owner.held(k64), room + 1 - given);
@@ -619,6 +621,50 @@ TEST_F(RemoteStowed, ADoubleFreeInARowIsFoundAtOnce)
     EXPECT_EQ(owner.in_magazine(k64), 2u);
     EXPECT_EQ(owner.flush(k64).kind, HK_FAULT_NONE);
     owner.give(part(blocks, 2, blocks.size()));
+}
+
+/* A magazine of one block is full when the second free comes, and must not make room for it. */
+TEST_F(RemoteStowed, ADoubleFreeInARowIsFoundAtOnceInAMagazineOfOneBlock)
+{
+    for (unsigned c : {61u, 79u}) {
+        void *p = owner.take_one(c), *other = owner.take_one(c);
+        owner.free(c, p); /* so that there is a magazine */
+        ASSERT_EQ(owner->classes[c].capacity, 1);
+        ASSERT_EQ(owner.pop(c), p);
+        send(freer, {p, p});
+        hk_fault fault = owner.stow_parcels();
+        EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+        EXPECT_EQ(fault.ptr, p);
+        EXPECT_EQ(owner.in_magazine(c), 1u);
+        EXPECT_FALSE(is_free(p));
+        EXPECT_EQ(hk_key_of(p), owner->key | c);
+        EXPECT_EQ(owner.pop(c), p);
+        owner.give({p, other});
+    }
+    owner.give(blocks);
+}
+
+TEST_F(RemoteStowed, ASecondFreeDoesNotOutliveTheSlab)
+{
+    Blocks first = owner.take_slab(k1024), second = owner.take_slab(k1024);
+    owner.free(k1024, second[0]);
+    ASSERT_EQ(owner.pop(k1024), second[0]);
+    ASSERT_EQ(owner->classes[k1024].capacity, 8);
+    owner.give(part(second, 8, second.size())); /* so that the first slab goes when it is empty */
+    owner.give(part(first, 1, first.size()));
+    Blocks sent = part(second, 0, 7);
+    sent.insert(sent.begin(), first[0]);
+    sent.push_back(first[0]);
+    send(freer, sent);
+    hk_fault fault = owner.stow_parcels();
+    EXPECT_TRUE(is_gone(first[0])) << "with the older half of the magazine";
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_EQ(fault.ptr, first[0]);
+    EXPECT_EQ(owner.in_magazine(k1024), 4u);
+    EXPECT_EQ(owner.pop(k1024), second[6]);
+    owner.give(part(second, 6, 8));
+    owner.flush(k1024);
+    owner.give(blocks);
 }
 
 TEST_F(RemoteStowed, AWrongPointerIsFoundWhenTheMagazineIsFlushed)

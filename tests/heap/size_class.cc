@@ -10,7 +10,8 @@ namespace
 
 constexpr unsigned kFirstMedium = HK_CLASS_FIRST_MEDIUM, kFirstAligned = HK_CLASS_FIRST_ALIGNED;
 
-/* What the blocks of a class are all aligned to: the first lies at a slot's start or a multiple of colour_step behind. */
+/* What the blocks of a class are all aligned to: the first lies at a slot's start or a multiple of colour_step
+ * behind. */
 size_t natural_alignment(const hk_class &c)
 {
     size_t lowest = c.size & -c.size;
