@@ -184,12 +184,7 @@ static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk
         return;
     }
     hk_heap_enter(heap, fault);
-    if (hk_magazine_is_full(hk_self.top[class]))
-        hk_heap_make_room(heap, class, hk_self.top, fault);
-    if (HK_UNLIKELY(hk_key_of(p) != (heap->key | class))) /* its slab went with an earlier copy of it */
-        hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
-    else
-        *++hk_self.top[class] = p;
+    hk_heap_free(heap, class, hk_self.top, p, fault);
     hk_heap_leave(heap, fault);
 }
 

@@ -620,17 +620,6 @@ void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASS
     return tops[class][1];
 }
 
-void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
-{
-    hk_heap_count_busy(heap, tops, fault);
-    if (heap->classes[class].capacity == 0) {
-        hk_magazine_grow(heap, class, tops, fault);
-    } else {
-        heap->exchanges++;
-        hk_magazine_give_half(heap, class, tops, fault);
-    }
-}
-
 /* Puts a block of the heap into the magazine of its class; one that is full gives its older half to the slabs first.
  * False if the class has no magazine yet. A block that lies on top already, or whose slab goes when an earlier copy of
  * it is given back, was freed twice; what else is wrong with a block is found when it is flushed. */
@@ -649,6 +638,18 @@ HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **top
     else
         *++tops[class] = p;
     return true;
+}
+
+void hk_heap_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault)
+{
+    if (hk_magazine_is_full(tops[class])) {
+        hk_heap_count_busy(heap, tops, fault);
+        if (heap->classes[class].capacity == 0)
+            hk_magazine_grow(heap, class, tops, fault);
+        else
+            heap->exchanges++;
+    }
+    hk_magazine_stow(heap, class, tops, p, fault);
 }
 
 /* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner

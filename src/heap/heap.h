@@ -170,8 +170,8 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned
 void hk_heap_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
 /* Fills an empty magazine, and returns a block of it; NULL without memory. May take capacity from other magazines. */
 void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Makes room in a full magazine for a block that its thread frees: gives the older half of its blocks to the slabs. */
-void hk_heap_make_room(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Puts a block that the thread frees into its magazine; one that is full gives its older half to the slabs first. */
+void hk_heap_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
 /* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL and the class has one, where
  * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */
 unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],

@@ -222,6 +222,25 @@ TEST_F(Heap, FlushKnowsAPointerThatIsNone)
     EXPECT_TRUE(is_free(p));
 }
 
+/* The first copy lies in the half that makes room for the second, and is the last block of its slab. */
+TEST_F(Heap, ASecondFreeDoesNotOutliveTheSlab)
+{
+    TestHeap heap;
+    std::vector<void *> first = heap.take_slab(k1024), second = heap.take_slab(k1024);
+    heap.give({second.begin() + 7, second.end()}); /* so that the first slab goes when it is empty */
+    heap.give({first.begin() + 1, first.end()});
+    heap.free(k1024, first[0]);
+    for (size_t i = 0; i < 7; i++)
+        heap.free(k1024, second[i]);
+    ASSERT_TRUE(hk_magazine_is_full(heap.tops()[k1024]));
+    hk_fault fault = heap.free(k1024, first[0]);
+    EXPECT_EQ(hk_key_kind(hk_key_of(first[0])), unsigned{HK_KEY_GONE});
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_EQ(fault.ptr, first[0]);
+    EXPECT_EQ(heap.in_magazine(k1024), 4u);
+    heap.flush(k1024);
+}
+
 /* ---- Faults ---- */
 
 TEST_F(Heap, RefusesWhatIsNoBlock)

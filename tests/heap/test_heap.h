@@ -212,12 +212,13 @@ class TestHeap
     hk_fault free(unsigned size_class, void *p)
     {
         hk_fault fault{};
-        if (hk_magazine_is_full(tops_[size_class])) {
-            HeldLock held(&heap_->lock);
-            heap_->tick++;
-            hk_heap_make_room(heap_, size_class, tops_, &fault);
+        if (!hk_magazine_is_full(tops_[size_class])) {
+            *++tops_[size_class] = p;
+            return fault;
         }
-        *++tops_[size_class] = p;
+        HeldLock held(&heap_->lock);
+        heap_->tick++;
+        hk_heap_free(heap_, size_class, tops_, p, &fault);
         return fault;
     }
     hk_fault flush(unsigned size_class)
