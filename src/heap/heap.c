@@ -470,8 +470,10 @@ void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES
     if (heap->classes[class].capacity == 0)
         return;
     unsigned n = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
-    if (n > 0)
+    if (n > 0) {
+        heap->exchanges++;
         hk_magazine_give(heap, class, tops, n, fault);
+    }
 }
 
 /* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB; one where a thread with a few blocks of each

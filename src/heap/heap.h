@@ -90,7 +90,7 @@ struct hk_heap {
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
     uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */
     uint32_t busy_count;
-    uint32_t exchanges;          /* refills, and flushes to make room for what its thread frees */
+    uint32_t exchanges;          /* refills, and flushes, but for those that make room for what others free */
     uint32_t victim;             /* class at which the search for capacity to take stands */
     struct hk_heap *next;        /* all heaps; constant once linked */
     struct hk_heap *next_parked; /* by hk_heaps_lock */
