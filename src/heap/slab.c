@@ -65,7 +65,6 @@ static void hk_slots_limit_touched(struct hk_slab *slab, unsigned nslots, size_t
     }
 }
 
-
 static size_t hk_colour_offset(const struct hk_slab *slab, const struct hk_class *class)
 {
     return (size_t)(slab->slot % class->ncolours) * class->colour_step;
