@@ -8,6 +8,7 @@
 #include "front/maintenance.h"
 #include "heap/large.h"
 #include "heap/limit.h"
+#include "heap/magazine.h"
 #include "heap/remote.h"
 
 /* Every so many slow paths a thread's outbox is sent, so that what it holds does not wait for ever. */
@@ -84,11 +85,11 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
             return p;
         hk_heap_enter(heap, fault);
         p = hk_magazine_pop(class); /* what others freed may be there now */
-        hk_heap_note_alloc(heap, class, hk_self.top);
+        hk_magazine_note_alloc(heap, class, hk_self.top);
         guest = p == NULL && hk_heap_is_guest_for(heap, class);
         bool one = wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY;
         if (p == NULL && !guest)
-            p = one ? hk_take_one(heap, class, fresh, fault) : hk_heap_refill(heap, class, hk_self.top, fault);
+            p = one ? hk_take_one(heap, class, fresh, fault) : hk_magazine_refill(heap, class, hk_self.top, fault);
         hk_heap_leave(heap, fault);
     }
     if (guest) {
@@ -184,7 +185,7 @@ static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk
         return;
     }
     hk_heap_enter(heap, fault);
-    hk_heap_free(heap, class, hk_self.top, p, fault);
+    hk_magazine_free(heap, class, hk_self.top, p, fault);
     hk_heap_leave(heap, fault);
 }
 

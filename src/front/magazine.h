@@ -8,6 +8,7 @@
 
 #include "front/alloc.h"
 #include "front/thread.h"
+#include "heap/magazine.h"
 
 /* Pops a block of a class; NULL if the magazine is empty. */
 HK_INLINE void *hk_magazine_pop(unsigned class)

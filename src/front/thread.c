@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "front/maintenance.h"
+#include "heap/magazine.h"
 #include "heap/remote.h"
 
 HK_TLS struct hk_thread hk_self = {
@@ -95,6 +96,7 @@ HK_COLD static void hk_thread_begin(struct hk_thread *self)
 HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
 {
     int saved = errno;
+    struct hk_fault fault = HK_NO_FAULT;
     self->guest_requests = 0; /* without memory: try again after as many requests */
     struct hk_heap *heap = hk_heap_obtain(self->top, self);
     if (heap == NULL)
@@ -106,6 +108,9 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
     self->end_is_told = pthread_getspecific(hk_exit_key) == self || pthread_setspecific(hk_exit_key, self) == 0;
     if (!self->end_is_told)
         hk_thread_exit(self);
+    else if (self->owner_key == HK_KEY_NOBODY)
+        hk_thread_flush(&fault); /* what the heap's last thread has cached would not be checked */
+    hk_fault_check(&fault, "free");
     errno = saved;
 }
 
@@ -185,7 +190,7 @@ void hk_thread_flush(struct hk_fault *fault)
         return;
     hk_lock_acquire(&heap->lock);
     for (unsigned class = 0; class < HK_NCLASSES; class++)
-        hk_heap_flush(heap, class, hk_self.top, fault);
+        hk_magazine_flush(heap, class, hk_self.top, fault);
     hk_thread_send(fault);
     hk_lock_release(&heap->lock);
 }

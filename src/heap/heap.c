@@ -7,11 +7,10 @@
 #include "base/trace.h"
 #include "heap/clock.h"
 #include "heap/hole.h"
+#include "heap/magazine.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
 #include "heap/remote.h"
-
-void *const hk_no_magazine[HK_MAGAZINE_WORDS] __attribute__((aligned(HK_MAGAZINE_WORDS * sizeof(void *))));
 
 #define HK_ID_GUESTS 1u
 #define HK_ID_ORPHANS 2u
@@ -175,7 +174,7 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
         hk_bin_link(heap, slab, bin);
 }
 
-static void hk_heap_release_warm(struct hk_heap *heap)
+void hk_heap_release_warm(struct hk_heap *heap)
 {
     while (heap->nwarm > 0)
         hk_pool_release(heap->warm[--heap->nwarm], 1);
@@ -248,7 +247,7 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
     if (from->state != HK_HEAP_RUNNING) {
         hk_parcels_open(from, NULL, fault);
         if (from->state == HK_HEAP_PARKED)
-            hk_heap_flush(from, class, from->parked_top, fault);
+            hk_magazine_flush(from, class, from->parked_top, fault);
         slab = from->classes[class].current;
         if (slab == NULL || slab->nfree == 0)
             slab = hk_class_next_slab(from, class);
@@ -394,10 +393,9 @@ HK_COLD static void hk_heap_refuse(struct hk_slab *slab, const void *p, struct h
         hk_fault_note(fault, hk_fault_double_free(slab, index));
 }
 
-/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those behind it as long as they
- * are blocks of that slab in use. Returns how many are done with, which includes a first one that is refused. */
-HK_INLINE unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n,
-                               uint32_t now, struct hk_fault *fault)
+inline __attribute__((always_inline)) /* into hk_heap_put_class */
+unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n, uint32_t now,
+                     struct hk_fault *fault)
 {
     struct hk_slab *slab = hk_slab_at(blocks[0], class);
     unsigned put = hk_slab_put(slab, class, blocks, n);
@@ -413,10 +411,8 @@ HK_INLINE unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *clas
     return put;
 }
 
-/* Puts the blocks of a magazine into their slabs. They are all of one class and this heap's: slabs change their owner
- * only when no magazine holds a block of them. What is another's now was freed twice. */
-static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void *const *blocks, unsigned n,
-                               struct hk_fault *fault)
+void hk_heap_put_class(struct hk_heap *heap, unsigned class_number, void *const *blocks, unsigned n,
+                       struct hk_fault *fault)
 {
     const struct hk_class *class = &hk_classes[class_number];
     hk_key key = heap->key | class_number;
@@ -432,252 +428,7 @@ static void hk_heap_give_class(struct hk_heap *heap, unsigned class_number, void
     }
 }
 
-/* ---- Magazines ---- */
-
-/* Classes for which malloc has not taken the slow path so long may lose capacity to those for which it does. */
-#define HK_VICTIM_AGE 256u
-#define HK_VICTIM_LOOKS 8u
-
-static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n,
-                             struct hk_fault *fault)
-{
-    void **bottom = hk_magazine_bottom(heap, class);
-    struct hk_fault late = HK_NO_FAULT;
-    heap->counts.flushes++;
-    heap->counts.flushed_blocks += n;
-    hk_heap_give_class(heap, class, bottom + 1, n, &late);
-    hk_trace(HK_TRACE_DRAIN, "drain magazine", {"heap", hk_key_index(heap->key)}, {"class", class}, {"blocks", n});
-    unsigned kept = (unsigned)(tops[class] - bottom) - n;
-    memmove(bottom + 1, bottom + 1 + n, kept * sizeof *bottom);
-    tops[class] = bottom + kept;
-    heap->classes[class].held = (uint8_t)kept;
-    late.late = true;
-    hk_fault_note(fault, late);
-}
-
-/* Gives the older half of a full magazine. */
-static void hk_magazine_give_half(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES],
-                                  struct hk_fault *fault)
-{
-    struct hk_heap_class *c = &heap->classes[class];
-    if (class >= HK_CLASS_FIRST_MEDIUM)
-        c->demand++;
-    hk_magazine_give(heap, class, tops, (c->capacity + 1u) / 2, fault);
-}
-
-void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
-{
-    if (heap->classes[class].capacity == 0)
-        return;
-    unsigned n = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
-    if (n > 0) {
-        heap->exchanges++;
-        hk_magazine_give(heap, class, tops, n, fault);
-    }
-}
-
-/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB; one where a thread with a few blocks of each
- * class would keep more than it uses. */
-static unsigned hk_capacity_first(unsigned class)
-{
-    size_t size = hk_classes[class].size;
-    return size <= 9 * HK_KIB ? 8 : size <= 18 * HK_KIB ? 4 : size <= 33 * HK_KIB ? 2 : 1;
-}
-
-/* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
-static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
-{
-    unsigned first = hk_capacity_first(class);
-    return capacity <= first ? 0 : (capacity - first) * (size_t)hk_classes[class].size;
-}
-
-/* Sets the capacity of a magazine that holds no more than that; the bottom moves, so the entries do. */
-static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned capacity)
-{
-    struct hk_heap_class *c = &heap->classes[class];
-    unsigned n = 0;
-    void **old_bottom = NULL;
-    if (c->capacity != 0) {
-        old_bottom = hk_magazine_bottom(heap, class);
-        n = (unsigned)(tops[class] - old_bottom);
-    }
-    heap->magazine_bytes += hk_budgeted_bytes(class, capacity);
-    heap->magazine_bytes -= hk_budgeted_bytes(class, c->capacity);
-    c->capacity = (uint8_t)capacity;
-    if (capacity == 0) {
-        tops[class] = HK_NO_MAGAZINE;
-        return;
-    }
-    void **bottom = hk_magazine_bottom(heap, class);
-    if (n > 0)
-        memmove(bottom + 1, old_bottom + 1, n * sizeof *bottom);
-    *bottom = NULL;
-    tops[class] = bottom + n;
-}
-
-/* A thread that comes back from idling gives up what its magazines hold beyond the first few blocks, and the warm
- * slots. */
-static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
-{
-    for (unsigned class = 0; class < HK_NCLASSES; class++) {
-        unsigned first = hk_capacity_first(class);
-        if (heap->classes[class].capacity <= first)
-            continue;
-        unsigned held = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
-        if (held > first)
-            hk_magazine_give(heap, class, tops, held - first, fault);
-        hk_magazine_set_capacity(heap, class, tops, first);
-    }
-    hk_heap_release_warm(heap);
-}
-
-#define HK_IDLE_MS 1000u
-
-/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that
- * they take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains
- * nothing. */
-#define HK_BUSY_REFILLS 128u
-
-static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
-{
-    uint64_t now = hk_os_now_ms();
-    if (heap->busy_since != now) {
-        if (HK_UNLIKELY(now - heap->busy_since > HK_IDLE_MS))
-            hk_heap_shrink(heap, tops, fault);
-        heap->busy_since = now;
-        heap->busy_count = 0;
-    }
-    heap->busy_count++;
-}
-
-/* Halves the capacity of magazines that are not in demand until `bytes` of the budget are free; false if it cannot. */
-static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], size_t bytes,
-                                struct hk_fault *fault)
-{
-    size_t budget = hk_option(thread_budget);
-    for (unsigned looks = 0; heap->magazine_bytes + bytes > budget; looks++) {
-        if (looks == HK_VICTIM_LOOKS)
-            return false; /* the next try looks further */
-        unsigned victim = heap->victim = (heap->victim + 1) % HK_NCLASSES;
-        struct hk_heap_class *c = &heap->classes[victim];
-        if (victim == class || c->capacity <= hk_capacity_first(victim) || heap->tick - c->last_alloc < HK_VICTIM_AGE)
-            continue;
-        unsigned capacity = c->capacity / 2;
-        unsigned held = (unsigned)(tops[victim] - hk_magazine_bottom(heap, victim));
-        if (held > capacity)
-            hk_magazine_give(heap, victim, tops, held - capacity, fault);
-        hk_magazine_set_capacity(heap, victim, tops, capacity);
-    }
-    return true;
-}
-
-static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
-{
-    unsigned capacity = heap->classes[class].capacity;
-    unsigned max = hk_classes[class].magazine_max;
-    unsigned option_max = (unsigned)hk_option(magazine_blocks);
-    max = max < option_max ? max : option_max;
-    unsigned first = hk_capacity_first(class);
-    unsigned wanted = capacity == 0 ? first : capacity * 2 + 1;
-    wanted = wanted < max ? wanted : max;
-    /* The larger it is, the more demand it takes to show that the class deserves more. */
-    if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
-        return;
-    if (capacity != 0 && heap->busy_count < HK_BUSY_REFILLS)
-        return;
-    heap->classes[class].demand = 0;
-    if (capacity == 0 ||
-        hk_heap_free_budget(heap, class, tops, (wanted - capacity) * (size_t)hk_classes[class].size, fault))
-        hk_magazine_set_capacity(heap, class, tops, wanted);
-}
-
-void hk_heap_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
-{
-    struct hk_heap_class *c = &heap->classes[class];
-    c->last_alloc = heap->tick;
-    c->held = (uint8_t)(c->capacity == 0 ? 0 : tops[class] - hk_magazine_bottom(heap, class));
-}
-
-void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
-{
-    struct hk_heap_class *c = &heap->classes[class];
-    hk_assert(*tops[class] == NULL);
-    hk_heap_count_busy(heap, tops, fault);
-    if (class < HK_CLASS_FIRST_MEDIUM)
-        c->demand++;
-    hk_magazine_grow(heap, class, tops, fault);
-    unsigned want = (c->capacity + 1u) / 2;
-    void **end = tops[class] + 1 + want;
-    unsigned got = hk_heap_take(heap, class, end, want, NULL, fault);
-    if (got == 0)
-        return NULL;
-    heap->exchanges++;
-    heap->counts.refills++;
-    heap->counts.refilled_blocks += got;
-    if (HK_UNLIKELY(got < want))
-        memmove(end - want, end - got, got * sizeof *end);
-    /* The lowest address is handed out now, the next lowest lies on top. */
-    tops[class] += got - 1;
-    c->held = (uint8_t)(got - 1);
-    return tops[class][1];
-}
-
-/* Puts a block of the heap into the magazine of its class; one that is full gives its older half to the slabs first.
- * False if the class has no magazine yet. A block that lies on top already, or whose slab goes when an earlier copy of
- * it is given back, was freed twice; what else is wrong with a block is found when it is flushed. */
-HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p,
-                                struct hk_fault *fault)
-{
-    bool twice = *tops[class] == p;
-    if (HK_UNLIKELY(hk_magazine_is_full(tops[class]) && !twice)) {
-        if (heap->classes[class].capacity == 0)
-            return false;
-        hk_magazine_give_half(heap, class, tops, fault);
-        twice = hk_key_of(p) != (heap->key | class);
-    }
-    if (HK_UNLIKELY(twice))
-        hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
-    else
-        *++tops[class] = p;
-    return true;
-}
-
-void hk_heap_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault)
-{
-    if (hk_magazine_is_full(tops[class])) {
-        hk_heap_count_busy(heap, tops, fault);
-        if (heap->classes[class].capacity == 0)
-            hk_magazine_grow(heap, class, tops, fault);
-        else
-            heap->exchanges++;
-    }
-    hk_magazine_stow(heap, class, tops, p, fault);
-}
-
-/* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner
- * is. */
-HK_INLINE bool hk_heap_owns_yet(const struct hk_heap *heap, const void *p, hk_key class)
-{
-    return heap != &hk_orphans || hk_slab_owner(hk_slab_at(p, &hk_classes[class])) == heap;
-}
-
-unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault)
-{
-    hk_assert(hk_lock_held_by_me(&heap->lock));
-    if (tops != NULL)
-        hk_heap_count_busy(heap, tops, fault);
-    uint32_t now = hk_clock_now();
-    unsigned others = 0;
-    for (unsigned i = 0; i < n; i++) {
-        void *p = blocks[i];
-        hk_key class = hk_key_of_any(p) ^ heap->key;
-        if (HK_UNLIKELY(class >= HK_NCLASSES || !hk_heap_owns_yet(heap, p, class)))
-            blocks[others++] = p;
-        else if (tops == NULL || !hk_magazine_stow(heap, class, tops, p, fault))
-            hk_heap_put(heap, &hk_classes[class], &p, 1, now, fault);
-    }
-    return others;
-}
+/* ---- Guests ---- */
 
 /* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many exchanges.
  * What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
@@ -728,15 +479,11 @@ static void hk_heap_set_parked(struct hk_heap *heap)
 }
 
 /* Parks the heap of a thread that is gone, and with it the tops of its magazines. The blocks in them are given up: they
- * count as live for ever. */
+ * count as live for ever. Reserves stay. */
 static void hk_heap_abandon(struct hk_heap *heap)
 {
-    for (unsigned class = 0; class < HK_NCLASSES; class++) {
-        heap->classes[class].capacity = 0;
-        heap->classes[class].held = 0;
-        heap->parked_top[class] = HK_NO_MAGAZINE;
-    }
-    heap->magazine_bytes = 0;
+    for (unsigned class = 0; class < HK_NCLASSES; class++)
+        hk_magazine_abandon(heap, class, heap->parked_top);
     hk_heap_set_parked(heap);
 }
 
@@ -802,8 +549,7 @@ static bool hk_heap_dissolve_begin(struct hk_heap *heap, uint32_t parked_before,
     if (heap->state == HK_HEAP_PARKED && heap->parked_at < parked_before) {
         hk_parcels_open(heap, NULL, fault);
         for (unsigned class = 0; class < HK_NCLASSES; class++) {
-            hk_heap_flush(heap, class, heap->parked_top, fault);
-            hk_magazine_set_capacity(heap, class, heap->parked_top, 0);
+            hk_magazine_close(heap, class, heap->parked_top, fault);
             hk_class_release_empty(heap, class);
             slabs |= heap->classes[class].nslabs != 0;
         }
@@ -884,8 +630,10 @@ static void hk_heaps_open(bool all, struct hk_fault *fault)
         }
         hk_lock_acquire(&heap->lock);
         hk_parcels_open(heap, NULL, fault);
-        for (unsigned class = 0; class < HK_NCLASSES; class++)
+        for (unsigned class = 0; class < HK_NCLASSES; class++) {
+            hk_reserve_empty(heap, class, fault);
             hk_class_release_empty(heap, class);
+        }
         hk_heap_release_warm(heap);
         hk_lock_release(&heap->lock);
     }

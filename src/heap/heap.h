@@ -40,6 +40,7 @@ enum hk_heap_state { HK_HEAP_RUNNING, HK_HEAP_PARKED, HK_HEAP_GUESTS, HK_HEAP_OR
 struct hk_heap_class {
     struct hk_slab *current;        /* the slab to refill from; in no bin */
     struct hk_slab *bins[HK_NBINS]; /* the other slabs with free blocks; bins[FULL] is not used */
+    struct hk_parcel *reserve;      /* free blocks that the magazine has no room for, the youngest first */
     uint32_t nslabs;
     uint32_t last_alloc;  /* heap's tick when malloc last took the slow path for it, for the budget */
     uint8_t capacity;     /* of the magazine, in blocks; 0 until first used */
@@ -51,15 +52,16 @@ struct hk_heap_class {
                                         flushed; for statistics */
 };
 
-/* Blocks on their way to the heap that owns them (remote.h). */
+/* Blocks on their way to the heap that owns them (remote.h), or in reserve. */
 #define HK_PARCEL_BLOCKS 61u
 struct hk_parcel {
-    struct hk_parcel *next; /* in a pending or returned stack, or in the stock */
+    struct hk_parcel *next; /* in a pending or returned stack, in the stock or in a reserve */
     struct hk_heap *home;   /* constant: to which it returns */
     uint32_t count;
     void *blocks[HK_PARCEL_BLOCKS];
 };
-#define HK_PARCELS 128u /* of a heap */
+#define HK_PARCELS 128u        /* of a heap */
+#define HK_RESERVE_PARCELS 16u /* of these: in its reserves, all classes together, at most */
 
 /* What a thread has freed of others' waits until it is so much. A small block counts as so many bytes that the places
  * suffice while the bytes do. */
@@ -87,7 +89,7 @@ struct hk_heap {
     bool dissolving;       /* PARKED, magazines flushed: its slabs are to become orphans */
     size_t grown_bytes;    /* handed out for the first time since the heap last paid for growth */
     size_t idle_bytes;     /* in idle blocks of its slabs; others may look */
-    size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, in bytes */
+    size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
     uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */
     uint32_t busy_count;
     uint32_t exchanges;          /* refills, and flushes, but for those that make room for what others free */
@@ -102,6 +104,7 @@ struct hk_heap {
 
     HK_CACHE_ALIGNED struct hk_parcel *stock; /* its own, ready to be filled */
     uint32_t parcels_begun;                   /* how many of its own were ever used */
+    uint32_t parcels_reserved;                /* how many are in reserves */
     struct hk_slab *warm[HK_WARM_SLOTS];
     struct hk_heap_counts counts;
     struct hk_heap_class classes[HK_NCLASSES];
@@ -163,36 +166,18 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
 unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned want, bool *fresh,
                       struct hk_fault *fault);
-
-/* ---- Magazines; the heap's lock is held, tops are the magazines' tops by class ---- */
-
-/* The slow path is taken to allocate a block of a class. */
-void hk_heap_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
-/* Fills an empty magazine, and returns a block of it; NULL without memory. May take capacity from other magazines. */
-void *hk_heap_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Puts a block that the thread frees into its magazine; one that is full gives its older half to the slabs first. */
-void hk_heap_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
-/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL and the class has one, where
- * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */
-unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
-                      struct hk_fault *fault);
-/* Empties a magazine into the slabs. */
-void hk_heap_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those behind it as long as they
+ * are blocks of that slab in use. Returns how many are done with, which includes a first one that is refused. */
+unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n, uint32_t now,
+                     struct hk_fault *fault);
+/* Puts n blocks of one class into their slabs. They are the heap's: slabs change their owner only when neither magazine
+ * nor reserve holds a block of them. What is another's now was freed twice. */
+void hk_heap_put_class(struct hk_heap *heap, unsigned class, void *const *blocks, unsigned n, struct hk_fault *fault);
+/* Gives the warm slots back to the pool. */
+void hk_heap_release_warm(struct hk_heap *heap);
 /* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */
 bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class);
 
-/* Where the top of a magazine points that has no capacity: both empty and full. */
-extern void *const hk_no_magazine[HK_MAGAZINE_WORDS];
-#define HK_NO_MAGAZINE ((void **)&hk_no_magazine[HK_MAGAZINE_WORDS - 1])
-
-HK_INLINE void **hk_magazine_of(struct hk_heap *heap, unsigned class)
-{
-    return ((struct hk_thread_heap *)(void *)heap)->magazines[class];
-}
-HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned class)
-{
-    return hk_magazine_of(heap, class) + (HK_MAGAZINE_BLOCKS_MAX - heap->classes[class].capacity);
-}
 HK_INLINE void *_Atomic *hk_outbox_of(struct hk_heap *heap)
 {
     return ((struct hk_thread_heap *)(void *)heap)->outbox + 1;
@@ -201,7 +186,6 @@ HK_INLINE struct hk_parcel *hk_parcels_of(struct hk_heap *heap)
 {
     return ((struct hk_thread_heap *)(void *)heap)->parcels;
 }
-HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & (HK_MAGAZINE_BYTES - 1)) == 0; }
 
 void hk_heap_check(struct hk_heap *heap);
 

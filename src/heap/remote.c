@@ -1,6 +1,7 @@
 #include "heap/remote.h"
 
 #include "base/trace.h"
+#include "heap/magazine.h"
 
 /* ---- Parcels ---- */
 
@@ -26,8 +27,7 @@ bool hk_parcels_at_hand(const struct hk_heap *heap)
            atomic_load_explicit(&heap->returned, memory_order_relaxed) != NULL;
 }
 
-/* An empty parcel of the heap; NULL if all are on their way. */
-static struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap)
+struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap)
 {
     if (heap->stock == NULL)
         heap->stock = hk_parcels_take(&heap->returned);
@@ -42,6 +42,13 @@ static struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap)
         parcel->home = heap;
     }
     return parcel;
+}
+
+void hk_parcel_keep(struct hk_heap *heap, struct hk_parcel *parcel)
+{
+    hk_assert(parcel->home == heap && parcel->count == 0);
+    parcel->next = heap->stock;
+    heap->stock = parcel;
 }
 
 /* Passes a parcel on to the owner of its last block; home, if no block in it has one. */

@@ -26,7 +26,11 @@ HK_INLINE uint32_t hk_outbox_bytes(unsigned class)
     return size < HK_OUTBOX_BYTES_LEAST ? HK_OUTBOX_BYTES_LEAST : size;
 }
 
-/* False if all parcels of a thread's heap are on their way. */
+/* An empty parcel of a thread's heap, whose lock is held; NULL if all are in use. */
+struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap);
+/* Takes one back that was not sent. */
+void hk_parcel_keep(struct hk_heap *heap, struct hk_parcel *parcel);
+/* False if all parcels of a thread's heap are in use. */
 bool hk_parcels_at_hand(const struct hk_heap *heap);
 
 /* Sends what the outbox of a thread's heap holds; false if parcels are lacking, and something stays. */

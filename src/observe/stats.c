@@ -24,8 +24,11 @@ static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
     if (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) {
         stats->heaps++;
         stats->heaps_parked += heap->state == HK_HEAP_PARKED;
-        for (unsigned class = 0; class < HK_NCLASSES; class++)
+        for (unsigned class = 0; class < HK_NCLASSES; class++) {
             stats->classes[class].cached += heap->classes[class].held;
+            for (struct hk_parcel *parcel = heap->classes[class].reserve; parcel != NULL; parcel = parcel->next)
+                stats->classes[class].cached += parcel->count;
+        }
     }
     hk_lock_release(&heap->lock);
 }

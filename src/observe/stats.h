@@ -11,7 +11,7 @@
 struct hk_class_stats {
     size_t slabs;
     size_t live;   /* blocks that the program has */
-    size_t cached; /* blocks in magazines, as of each magazine's last slow path */
+    size_t cached; /* blocks in reserves, and in magazines as of each one's last slow path */
     size_t free;   /* blocks free in slabs */
 };
 
@@ -23,7 +23,7 @@ struct hk_stats {
     struct hk_large_counts large;
     size_t heaps, heaps_parked;
     size_t live_blocks, live_bytes;  /* large ones included */
-    size_t cached_bytes, free_bytes; /* in magazines; in slabs */
+    size_t cached_bytes, free_bytes; /* in magazines and reserves; in slabs */
     size_t slab_bytes;               /* slots of slabs, and warm ones */
     size_t meta_used, meta_mapped;   /* hakmem's own structures */
     size_t mapped, committed, committed_peak;

@@ -1,10 +1,9 @@
 /*
- * Heaps: which block a refill takes, what a flush gives back and refuses, how magazines grow, who gets whose slabs.
+ * Heaps: which block is taken, what is refused, which slabs are kept, who gets whose.
  * From one thread, which works several heaps in turn.
  */
 #include "test_heap.h"
 
-#include <chrono>
 #include <memory>
 
 namespace
@@ -162,85 +161,6 @@ TEST_F(Heap, KnowsWhichBlocksWereNeverHandedOut)
     heap.give({first, second});
 }
 
-TEST_F(Heap, MakesRoomByGivingBackTheOlderHalf)
-{
-    TestHeap heap;
-    std::vector<void *> blocks = heap.take(k64, 200);
-    size_t freed = 0;
-    heap.free(k64, blocks[freed++]);
-    unsigned capacity = heap->classes[k64].capacity;
-    ASSERT_GT(capacity, 0u);
-    while (heap.in_magazine(k64) < capacity)
-        heap.free(k64, blocks[freed++]);
-    EXPECT_TRUE(hk_magazine_is_full(heap.tops()[k64]));
-    heap.free(k64, blocks[freed++]);
-    unsigned half = (capacity + 1) / 2;
-    EXPECT_EQ(heap.in_magazine(k64), capacity - half + 1);
-    for (size_t i = 0; i < freed; i++)
-        EXPECT_EQ(is_free(blocks[i]), i < half) << i;
-    EXPECT_EQ(heap.pop(k64), blocks[freed - 1]) << "the last freed is the first handed out";
-    heap.free(k64, blocks[freed - 1]);
-    heap.flush(k64);
-    EXPECT_EQ(heap.in_magazine(k64), 0u);
-    EXPECT_EQ(heap.pop(k64), nullptr);
-    heap.give({blocks.begin() + static_cast<ptrdiff_t>(freed), blocks.end()});
-}
-
-/* A magazine's blocks keep their slab: what is no longer the heap's was freed twice, and is another's block now. */
-TEST_F(Heap, FlushRefusesWhatIsNoLongerItsOwn)
-{
-    TestHeap heap, owner;
-    std::vector<void *> blocks = owner.take(k64, 2);
-    void *p = blocks[0], *mine[] = {heap.take_one(k64), heap.take_one(k64)};
-    heap.free(k64, mine[0]);
-    heap.free(k64, p);
-    heap.free(k64, mine[1]);
-    hk_fault fault = heap.flush(k64);
-    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
-    EXPECT_TRUE(fault.late);
-    EXPECT_EQ(fault.ptr, p);
-    EXPECT_EQ(fault.block_size, 64u);
-    EXPECT_FALSE(is_free(p)) << "it is in use";
-    EXPECT_TRUE(is_free(mine[0]));
-    EXPECT_TRUE(is_free(mine[1]));
-    EXPECT_EQ(heap.in_magazine(k64), 0u);
-    owner.give(blocks);
-}
-
-/* The hot path looks at the lower 48 bits of an address, a flush at all. */
-TEST_F(Heap, FlushKnowsAPointerThatIsNone)
-{
-    TestHeap heap;
-    void *p = heap.take_one(k64);
-    void *tagged = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(p) | 1ull << 48);
-    heap.free(k64, tagged);
-    heap.free(k64, p);
-    hk_fault fault = heap.flush(k64);
-    EXPECT_EQ(fault.kind, HK_FAULT_FOREIGN);
-    EXPECT_TRUE(fault.late);
-    EXPECT_EQ(fault.ptr, tagged);
-    EXPECT_TRUE(is_free(p));
-}
-
-/* The first copy lies in the half that makes room for the second, and is the last block of its slab. */
-TEST_F(Heap, ASecondFreeDoesNotOutliveTheSlab)
-{
-    TestHeap heap;
-    std::vector<void *> first = heap.take_slab(k1024), second = heap.take_slab(k1024);
-    heap.give({second.begin() + 7, second.end()}); /* so that the first slab goes when it is empty */
-    heap.give({first.begin() + 1, first.end()});
-    heap.free(k1024, first[0]);
-    for (size_t i = 0; i < 7; i++)
-        heap.free(k1024, second[i]);
-    ASSERT_TRUE(hk_magazine_is_full(heap.tops()[k1024]));
-    hk_fault fault = heap.free(k1024, first[0]);
-    EXPECT_EQ(hk_key_kind(hk_key_of(first[0])), unsigned{HK_KEY_GONE});
-    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
-    EXPECT_EQ(fault.ptr, first[0]);
-    EXPECT_EQ(heap.in_magazine(k1024), 4u);
-    heap.flush(k1024);
-}
-
 /* ---- Faults ---- */
 
 TEST_F(Heap, RefusesWhatIsNoBlock)
@@ -277,21 +197,6 @@ TEST_F(Heap, RefusesWhatIsNoBlock)
     heap.give({blocks[0], blocks[1], blocks[3], blocks[4]});
 }
 
-TEST_F(Heap, NoticesLateWhatAFlushFinds)
-{
-    TestHeap heap;
-    void *p = heap.take_one(k64), *q = heap.take_one(k64);
-    heap.give({p});
-    heap.free(k64, q);
-    heap.free(k64, p);
-    hk_fault fault = heap.flush(k64);
-    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
-    EXPECT_TRUE(fault.late);
-    EXPECT_EQ(fault.ptr, p);
-    EXPECT_EQ(fault.block_size, 64u);
-    EXPECT_TRUE(is_free(q));
-}
-
 TEST_F(Heap, KnowsAnAddressWhoseSlabIsGone)
 {
     TestHeap heap;
@@ -323,53 +228,6 @@ TEST_F(Heap, KeepsTheLastSlabOfAClassOnly)
     void *run = heap.take_one(kRun);
     heap.give({run});
     EXPECT_EQ(heap->classes[kRun].nslabs, 0u) << "a run of slots is not kept";
-}
-
-/* ---- Magazines' capacities ---- */
-
-/* Empties and fills the magazine of a class as fast as can be, until its capacity does not grow any more. */
-void demand(TestHeap &heap, unsigned size_class, std::chrono::milliseconds time)
-{
-    std::vector<void *> blocks;
-    for (auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
-        for (int round = 0; round < 20; round++) {
-            for (unsigned i = 0; i < 3 * HK_MAGAZINE_BLOCKS_MAX; i++)
-                blocks.push_back(heap.alloc(size_class));
-            for (void *p : blocks)
-                heap.free(size_class, p);
-            blocks.clear();
-        }
-    }
-}
-
-TEST_F(Heap, MagazinesStartSmallAndGrowWithDemand)
-{
-    TestHeap heap;
-    void *p = heap.alloc(k64);
-    unsigned first = heap->classes[k64].capacity;
-    EXPECT_GE(first, 2u);
-    EXPECT_LT(first, hk_classes[k64].magazine_max);
-    heap.free(k64, p);
-    for (int i = 0; i < 50 && heap->classes[k64].capacity < hk_classes[k64].magazine_max; i++)
-        demand(heap, k64, std::chrono::milliseconds(20));
-    EXPECT_EQ(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
-    heap.flush(k64);
-}
-
-TEST_F(Heap, MagazinesStayWithinTheirBounds)
-{
-    WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "64K");
-    TestHeap heap;
-    for (unsigned round = 0; round < 3; round++) {
-        for (unsigned size_class : {1u, k64, 7u, 15u, 23u, k1024, 39u, 47u, 50u, kRun, 58u}) {
-            demand(heap, size_class, std::chrono::milliseconds(10));
-            EXPECT_LE(heap->magazine_bytes, size_t{64} << 10);
-            for (unsigned i = 0; i < HK_NCLASSES; i++)
-                EXPECT_LE(heap->classes[i].capacity, 20u) << "class " << i;
-        }
-    }
-    for (unsigned i = 0; i < HK_NCLASSES; i++)
-        heap.flush(i);
 }
 
 /* ---- Guests ---- */

@@ -284,48 +284,54 @@ inline void check_heaps()
     EXPECT_EQ(slots + warm, hk_pool_counts.slots_active) << "slots in use without a slab are a heap's warm ones";
 }
 
-/* Each parcel that was ever used is in one place: the stock or the returned stack of its home, empty; or pending for
- * some heap, and not empty. The blocks in them and in outboxes are live, and there once. For tests that free no block
- * twice. */
+/* Each parcel that was ever used is in one place: the stock or the returned stack of its home, empty; or in a reserve of
+ * its home or pending for some heap, and not empty. The blocks in them and in outboxes are live, and there once. For
+ * tests that free no block twice. */
 inline void check_parcels()
 {
     std::set<const hk_parcel *> seen;
-    std::set<const void *> on_their_way;
+    std::set<const void *> kept;
     auto check_block = [&](const void *p) {
-        ASSERT_TRUE(on_their_way.insert(p).second) << p << " is on its way twice";
+        ASSERT_TRUE(kept.insert(p).second) << p << " is there twice";
         hk_slab *slab = nullptr;
         unsigned index = 0;
         hk_fault fault{};
         ASSERT_TRUE(hk_block_slab(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault)) << p << " is no block";
-        EXPECT_FALSE(hk_slab_is_free(slab, index)) << p << " is free, and on its way";
+        EXPECT_FALSE(hk_slab_is_free(slab, index)) << p << " is free, and kept";
     };
-    auto check_stack = [&](const hk_parcel *parcel, const char *where, const struct hk_heap *home) {
+    auto check_stack = [&](const hk_parcel *parcel, const char *where, const struct hk_heap *home, bool empty) {
         SCOPED_TRACE(where);
         for (; parcel != nullptr; parcel = parcel->next) {
             ASSERT_TRUE(seen.insert(parcel).second) << "a parcel is in two places";
-            ASSERT_NE(parcel->home, nullptr);
             const hk_parcel *first = hk_parcels_of(parcel->home);
             ASSERT_GE(parcel, first);
             ASSERT_LT(parcel, first + parcel->home->parcels_begun) << "was never begun";
             if (home != nullptr) {
                 EXPECT_EQ(parcel->home, home);
-                EXPECT_EQ(parcel->count, 0) << "came home with something in it";
-            } else {
-                EXPECT_GT(parcel->count, 0) << "an empty parcel waits to be opened";
-                ASSERT_LE(parcel->count, HK_PARCEL_BLOCKS);
-                for (unsigned i = 0; i < parcel->count; i++)
-                    check_block(parcel->blocks[i]);
             }
+            EXPECT_EQ(parcel->count == 0, empty);
+            ASSERT_LE(parcel->count, HK_PARCEL_BLOCKS);
+            for (unsigned i = 0; i < parcel->count; i++)
+                check_block(parcel->blocks[i]);
         }
     };
     size_t begun = 0;
     for (const struct hk_heap *heap : all_heaps())
-        check_stack(heap->pending, "pending", nullptr);
+        check_stack(heap->pending, "pending", nullptr, false);
     for (struct hk_heap *heap : sending_heaps()) {
         EXPECT_LE(heap->parcels_begun, HK_PARCELS);
         begun += heap->parcels_begun;
-        check_stack(heap->stock, "in stock", heap);
-        check_stack(heap->returned, "returned", heap);
+        check_stack(heap->stock, "in stock", heap, true);
+        check_stack(heap->returned, "returned", heap, true);
+        size_t reserved = 0;
+        for (unsigned i = 0; i < HK_NCLASSES; i++) {
+            const hk_parcel *reserve = heap->classes[i].reserve;
+            check_stack(reserve, "in reserve", heap, false);
+            for (; reserve != nullptr; reserve = reserve->next, reserved++)
+                for (unsigned block = 0; block < reserve->count; block++)
+                    EXPECT_EQ(hk_key_of(reserve->blocks[block]), heap->key | i);
+        }
+        EXPECT_EQ(reserved, heap->parcels_reserved);
         for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++)
             if (const void *p = hk_outbox_of(heap)[i])
                 check_block(p);

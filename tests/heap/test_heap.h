@@ -9,6 +9,7 @@
 
 #include "c_begin.h"
 #include "base/options.h"
+#include "heap/magazine.h"
 #include "c_end.h"
 #include "slab_blocks.h"
 
@@ -171,7 +172,7 @@ class TestHeap
     unsigned held(unsigned class_number)
     {
         HeldLock held(&heap_->lock);
-        hk_heap_note_alloc(heap_, class_number, tops_);
+        hk_magazine_note_alloc(heap_, class_number, tops_);
         return heap_->classes[class_number].held;
     }
     /* Frees a block of another heap as best can be. */
@@ -199,7 +200,7 @@ class TestHeap
         hk_fault fault{};
         HeldLock held(&heap_->lock);
         heap_->tick++;
-        void *p = hk_heap_refill(heap_, size_class, tops_, &fault);
+        void *p = hk_magazine_refill(heap_, size_class, tops_, &fault);
         EXPECT_EQ(fault.kind, HK_FAULT_NONE);
         return p;
     }
@@ -218,14 +219,14 @@ class TestHeap
         }
         HeldLock held(&heap_->lock);
         heap_->tick++;
-        hk_heap_free(heap_, size_class, tops_, p, &fault);
+        hk_magazine_free(heap_, size_class, tops_, p, &fault);
         return fault;
     }
     hk_fault flush(unsigned size_class)
     {
         hk_fault fault{};
         HeldLock held(&heap_->lock);
-        hk_heap_flush(heap_, size_class, tops_, &fault);
+        hk_magazine_flush(heap_, size_class, tops_, &fault);
         return fault;
     }
     unsigned in_magazine(unsigned size_class)

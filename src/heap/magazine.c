@@ -1,0 +1,374 @@
+#include "heap/magazine.h"
+
+#include <string.h>
+
+#include "base/options.h"
+#include "base/os.h"
+#include "base/trace.h"
+#include "heap/clock.h"
+#include "heap/remote.h"
+
+void *const hk_no_magazine[HK_MAGAZINE_WORDS] __attribute__((aligned(HK_MAGAZINE_WORDS * sizeof(void *))));
+
+/* ---- Capacity ---- */
+
+/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB; one where a thread with a few blocks of each
+ * class would keep more than it uses. */
+static unsigned hk_capacity_first(unsigned class)
+{
+    size_t size = hk_classes[class].size;
+    return size <= 9 * HK_KIB ? 8 : size <= 18 * HK_KIB ? 4 : size <= 33 * HK_KIB ? 2 : 1;
+}
+
+/* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
+static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
+{
+    unsigned first = hk_capacity_first(class);
+    return capacity <= first ? 0 : (capacity - first) * (size_t)hk_classes[class].size;
+}
+
+/* Sets the capacity of a magazine that holds no more than that; the bottom moves, so the entries do. */
+static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned capacity)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    unsigned n = 0;
+    void **old_bottom = NULL;
+    if (c->capacity != 0) {
+        old_bottom = hk_magazine_bottom(heap, class);
+        n = (unsigned)(tops[class] - old_bottom);
+    }
+    heap->magazine_bytes += hk_budgeted_bytes(class, capacity);
+    heap->magazine_bytes -= hk_budgeted_bytes(class, c->capacity);
+    c->capacity = (uint8_t)capacity;
+    if (capacity == 0) {
+        tops[class] = HK_NO_MAGAZINE;
+        return;
+    }
+    void **bottom = hk_magazine_bottom(heap, class);
+    if (n > 0)
+        memmove(bottom + 1, old_bottom + 1, n * sizeof *bottom);
+    *bottom = NULL;
+    tops[class] = bottom + n;
+}
+
+/* ---- Giving blocks to the slabs ---- */
+
+/* The oldest n blocks of a magazine have left it. */
+static void hk_magazine_close_up(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n)
+{
+    void **bottom = hk_magazine_bottom(heap, class);
+    unsigned kept = (unsigned)(tops[class] - bottom) - n;
+    memmove(bottom + 1, bottom + 1 + n, kept * sizeof *bottom);
+    tops[class] = bottom + kept;
+    heap->classes[class].held = (uint8_t)kept;
+}
+
+/* Gives blocks of a magazine or a reserve to their slabs. */
+static void hk_heap_put_cached(struct hk_heap *heap, unsigned class, void *const *blocks, unsigned n,
+                                struct hk_fault *fault)
+{
+    struct hk_fault late = HK_NO_FAULT;
+    heap->counts.flushes++;
+    heap->counts.flushed_blocks += n;
+    hk_heap_put_class(heap, class, blocks, n, &late);
+    hk_trace(HK_TRACE_DRAIN, "drain magazine", {"heap", hk_key_index(heap->key)}, {"class", class}, {"blocks", n});
+    late.late = true;
+    hk_fault_note(fault, late);
+}
+
+static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n,
+                             struct hk_fault *fault)
+{
+    hk_heap_put_cached(heap, class, hk_magazine_bottom(heap, class) + 1, n, fault);
+    hk_magazine_close_up(heap, class, tops, n);
+}
+
+/* ---- Reserves ---- */
+
+/* Takes the youngest parcel, which is empty now, out of a reserve. */
+static void hk_reserve_drop(struct hk_heap *heap, unsigned class)
+{
+    struct hk_parcel *parcel = heap->classes[class].reserve;
+    heap->classes[class].reserve = parcel->next;
+    heap->parcels_reserved--;
+    hk_parcel_keep(heap, parcel);
+}
+
+void hk_reserve_empty(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
+{
+    for (struct hk_parcel *parcel; (parcel = heap->classes[class].reserve) != NULL;) {
+        heap->magazine_bytes -= parcel->count * (size_t)hk_classes[class].size;
+        hk_heap_put_cached(heap, class, parcel->blocks, parcel->count, fault);
+        parcel->count = 0;
+        hk_reserve_drop(heap, class);
+    }
+}
+
+/* Puts the oldest n blocks of a magazine into its reserve, which is worth it for a magazine that has grown to the most
+ * that its class may have: it was seen to take more and more. False if it is not that, or there is no room. */
+static bool hk_magazine_reserve(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned n)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    size_t bytes = n * (size_t)hk_classes[class].size;
+    if (class >= HK_CLASS_FIRST_MEDIUM || c->capacity < hk_classes[class].magazine_max ||
+        heap->parcels_reserved == HK_RESERVE_PARCELS || heap->magazine_bytes + bytes > hk_option(thread_budget))
+        return false;
+    struct hk_parcel *parcel = hk_parcel_obtain(heap);
+    if (parcel == NULL)
+        return false;
+    memcpy(parcel->blocks, hk_magazine_bottom(heap, class) + 1, n * sizeof *parcel->blocks);
+    hk_magazine_close_up(heap, class, tops, n);
+    parcel->count = n;
+    parcel->next = c->reserve;
+    c->reserve = parcel;
+    heap->parcels_reserved++;
+    heap->counts.reserved_blocks += n;
+    heap->magazine_bytes += bytes;
+    return true;
+}
+
+/* Fills an empty magazine with the youngest blocks of its reserve, and returns how many. */
+static unsigned hk_reserve_take(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
+{
+    struct hk_parcel *parcel = heap->classes[class].reserve;
+    unsigned capacity = heap->classes[class].capacity;
+    unsigned n = parcel->count < capacity ? parcel->count : capacity;
+    parcel->count -= n;
+    memcpy(tops[class] + 1, parcel->blocks + parcel->count, n * sizeof *parcel->blocks);
+    heap->magazine_bytes -= n * (size_t)hk_classes[class].size;
+    if (parcel->count == 0)
+        hk_reserve_drop(heap, class);
+    return n;
+}
+
+/* ---- Emptying ---- */
+
+void hk_magazine_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_reserve_empty(heap, class, fault);
+    if (heap->classes[class].capacity == 0)
+        return;
+    unsigned n = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
+    if (n > 0) {
+        heap->exchanges++;
+        hk_magazine_give(heap, class, tops, n, fault);
+    }
+}
+
+void hk_magazine_close(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_magazine_flush(heap, class, tops, fault);
+    hk_magazine_set_capacity(heap, class, tops, 0);
+}
+
+void hk_magazine_abandon(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    heap->magazine_bytes -= hk_budgeted_bytes(class, c->capacity);
+    c->capacity = 0;
+    c->held = 0;
+    tops[class] = HK_NO_MAGAZINE;
+}
+
+/* ---- Growing within the budget, and shrinking ---- */
+
+#define HK_IDLE_MS 1000u
+
+/* A thread that comes back from idling gives up what its magazines hold beyond the first few blocks, and the warm
+ * slots. */
+static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    for (unsigned class = 0; class < HK_NCLASSES; class++) {
+        unsigned first = hk_capacity_first(class);
+        hk_reserve_empty(heap, class, fault);
+        if (heap->classes[class].capacity <= first)
+            continue;
+        unsigned held = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
+        if (held > first)
+            hk_magazine_give(heap, class, tops, held - first, fault);
+        hk_magazine_set_capacity(heap, class, tops, first);
+    }
+    hk_heap_release_warm(heap);
+}
+
+/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that
+ * they take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains
+ * nothing. */
+#define HK_BUSY_REFILLS 128u
+
+static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    uint64_t now = hk_os_now_ms();
+    if (heap->busy_since != now) {
+        if (HK_UNLIKELY(now - heap->busy_since > HK_IDLE_MS))
+            hk_heap_shrink(heap, tops, fault);
+        heap->busy_since = now;
+        heap->busy_count = 0;
+    }
+    heap->busy_count++;
+}
+
+/* Classes for which malloc has not taken the slow path so long may lose capacity to those for which it does. */
+#define HK_VICTIM_AGE 256u
+#define HK_VICTIM_LOOKS 8u
+
+/* Takes the reserves of other classes, and half the capacity of magazines that are not in demand, until `bytes` of the
+ * budget are free; false if it cannot. */
+static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], size_t bytes,
+                                struct hk_fault *fault)
+{
+    size_t budget = hk_option(thread_budget);
+    for (unsigned looks = 0; heap->magazine_bytes + bytes > budget; looks++) {
+        if (looks == HK_VICTIM_LOOKS)
+            return false; /* the next try looks further */
+        unsigned victim = heap->victim = (heap->victim + 1) % HK_NCLASSES;
+        struct hk_heap_class *c = &heap->classes[victim];
+        if (victim == class)
+            continue;
+        hk_reserve_empty(heap, victim, fault);
+        if (c->capacity <= hk_capacity_first(victim) || heap->tick - c->last_alloc < HK_VICTIM_AGE)
+            continue;
+        unsigned capacity = c->capacity / 2;
+        unsigned held = (unsigned)(tops[victim] - hk_magazine_bottom(heap, victim));
+        if (held > capacity)
+            hk_magazine_give(heap, victim, tops, held - capacity, fault);
+        hk_magazine_set_capacity(heap, victim, tops, capacity);
+    }
+    return true;
+}
+
+static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    unsigned capacity = heap->classes[class].capacity;
+    unsigned max = hk_classes[class].magazine_max;
+    unsigned option_max = (unsigned)hk_option(magazine_blocks);
+    max = max < option_max ? max : option_max;
+    unsigned first = hk_capacity_first(class);
+    unsigned wanted = capacity == 0 ? first : capacity * 2 + 1;
+    wanted = wanted < max ? wanted : max;
+    /* The larger it is, the more demand it takes to show that the class deserves more. */
+    if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
+        return;
+    if (capacity != 0 && heap->busy_count < HK_BUSY_REFILLS)
+        return;
+    heap->classes[class].demand = 0;
+    if (capacity == 0 ||
+        hk_heap_free_budget(heap, class, tops, (wanted - capacity) * (size_t)hk_classes[class].size, fault))
+        hk_magazine_set_capacity(heap, class, tops, wanted);
+}
+
+/* ---- Refilling ---- */
+
+void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    c->last_alloc = heap->tick;
+    c->held = (uint8_t)(c->capacity == 0 ? 0 : tops[class] - hk_magazine_bottom(heap, class));
+}
+
+/* Fills an empty magazine with up to want blocks from the slabs, the lowest address on top: it is handed out first.
+ * Returns how many. */
+static unsigned hk_magazine_take(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned want,
+                                 struct hk_fault *fault)
+{
+    void **end = tops[class] + 1 + want;
+    unsigned got = hk_heap_take(heap, class, end, want, NULL, fault);
+    heap->counts.refills += got != 0;
+    heap->counts.refilled_blocks += got;
+    if (HK_UNLIKELY(got < want))
+        memmove(end - want, end - got, got * sizeof *end);
+    return got;
+}
+
+void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    hk_assert(*tops[class] == NULL);
+    hk_heap_count_busy(heap, tops, fault);
+    if (class < HK_CLASS_FIRST_MEDIUM)
+        c->demand++;
+    hk_magazine_grow(heap, class, tops, fault);
+    unsigned got = c->reserve != NULL ? hk_reserve_take(heap, class, tops)
+                                      : hk_magazine_take(heap, class, tops, (c->capacity + 1u) / 2, fault);
+    if (got == 0)
+        return NULL;
+    heap->exchanges++;
+    tops[class] += got - 1;
+    c->held = (uint8_t)(got - 1);
+    return tops[class][1];
+}
+
+/* ---- Freeing ---- */
+
+/* Makes room in a full magazine. */
+static void hk_magazine_give_half(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES],
+                                  struct hk_fault *fault)
+{
+    struct hk_heap_class *c = &heap->classes[class];
+    if (class >= HK_CLASS_FIRST_MEDIUM)
+        c->demand++;
+    unsigned half = (c->capacity + 1u) / 2;
+    if (!hk_magazine_reserve(heap, class, tops, half < HK_PARCEL_BLOCKS ? half : HK_PARCEL_BLOCKS))
+        hk_magazine_give(heap, class, tops, half, fault);
+}
+
+/* Puts a block of the heap into the magazine of its class; one that is full gives its older half away first. False if
+ * the class has no magazine yet. A block that lies on top already, or whose slab goes when an earlier copy of it is
+ * given back, was freed twice; what else is wrong with a block is found when it is flushed. */
+HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p,
+                                struct hk_fault *fault)
+{
+    bool twice = *tops[class] == p;
+    if (HK_UNLIKELY(hk_magazine_is_full(tops[class]) && !twice)) {
+        if (heap->classes[class].capacity == 0)
+            return false;
+        hk_magazine_give_half(heap, class, tops, fault);
+        twice = hk_key_of(p) != (heap->key | class);
+    }
+    if (HK_UNLIKELY(twice))
+        hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
+    else
+        *++tops[class] = p;
+    return true;
+}
+
+void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault)
+{
+    if (hk_magazine_is_full(tops[class])) {
+        hk_heap_count_busy(heap, tops, fault);
+        if (heap->classes[class].capacity == 0)
+            hk_magazine_grow(heap, class, tops, fault);
+        else
+            heap->exchanges++;
+    }
+    hk_magazine_stow(heap, class, tops, p, fault);
+}
+
+/* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner
+ * is. */
+HK_INLINE bool hk_heap_owns_yet(const struct hk_heap *heap, const void *p, hk_key class)
+{
+    return heap != &hk_orphans || hk_slab_owner(hk_slab_at(p, &hk_classes[class])) == heap;
+}
+
+unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_assert(hk_lock_held_by_me(&heap->lock));
+    if (tops != NULL)
+        hk_heap_count_busy(heap, tops, fault);
+    uint32_t now = hk_clock_now();
+    unsigned others = 0;
+    for (unsigned i = 0; i < n;) {
+        void *p = blocks[i];
+        hk_key class = hk_key_of_any(p) ^ heap->key;
+        if (HK_UNLIKELY(class >= HK_NCLASSES || !hk_heap_owns_yet(heap, p, class))) {
+            blocks[others++] = p;
+            i++;
+        } else if (tops != NULL && hk_magazine_stow(heap, class, tops, p, fault)) {
+            i++;
+        } else {
+            i += hk_heap_put(heap, &hk_classes[class], blocks + i, n - i, now, fault);
+        }
+    }
+    return others;
+}

@@ -1,0 +1,51 @@
+/*
+ * Magazines, their cold side: how they are filled and emptied, how large they may grow, and what a thread keeps in
+ * reserve. The hot path is front/magazine.h.
+ *
+ * A magazine that is empty is refilled to half its capacity, and one that is full gives away its older half. The blocks
+ * come from the slabs and go there; or, for a small class whose magazine has grown to its largest, first from and to
+ * its reserve, some parcels of the heap, which costs no work on bitmaps. A magazine is in its thread's hands while the
+ * heap is RUNNING, whoever holds the lock; a reserve is guarded by the lock, so others empty it when the thread sleeps.
+ *
+ * The heap's lock is held by who calls, and tops are the magazines' tops by class.
+ */
+#ifndef HK_HEAP_MAGAZINE_H
+#define HK_HEAP_MAGAZINE_H
+
+#include "heap/heap.h"
+
+/* Where the top of a magazine points that has no capacity: both empty and full. */
+extern void *const hk_no_magazine[HK_MAGAZINE_WORDS];
+#define HK_NO_MAGAZINE ((void **)&hk_no_magazine[HK_MAGAZINE_WORDS - 1])
+
+HK_INLINE void **hk_magazine_of(struct hk_heap *heap, unsigned class)
+{
+    return ((struct hk_thread_heap *)(void *)heap)->magazines[class];
+}
+HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned class)
+{
+    return hk_magazine_of(heap, class) + (HK_MAGAZINE_BLOCKS_MAX - heap->classes[class].capacity);
+}
+HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & (HK_MAGAZINE_BYTES - 1)) == 0; }
+
+/* The slow path is taken to allocate a block of a class. */
+void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
+/* Fills an empty magazine, and returns a block of it; NULL without memory. May take capacity from other magazines. */
+void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Puts a block that the thread frees into its magazine; one that is full first gives its older half to its reserve or to
+ * the slabs. */
+void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
+/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL and the class has one, where
+ * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */
+unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
+                      struct hk_fault *fault);
+/* Empties a magazine and its reserve into the slabs. */
+void hk_magazine_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Empties a magazine and its reserve, and leaves it without capacity. */
+void hk_magazine_close(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Gives the blocks in a magazine up, and its capacity: they count as live for ever. Its reserve stays. */
+void hk_magazine_abandon(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
+/* Gives what is in reserve to the slabs. */
+void hk_reserve_empty(struct hk_heap *heap, unsigned class, struct hk_fault *fault);
+
+#endif

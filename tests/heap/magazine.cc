@@ -1,0 +1,378 @@
+/*
+ * Magazines: what they make room with, what a flush gives back and refuses, how they grow, what stays in reserve.
+ * From one thread, which works several heaps in turn.
+ */
+#include "test_heap.h"
+
+#include <chrono>
+
+namespace
+{
+
+constexpr unsigned k64 = 3, k1024 = 31; /* classes of one slot: 1,024 blocks of 64 bytes; 64 of 1 KiB */
+constexpr unsigned kRun = 51;           /* a class of three slots */
+
+class Magazine : public HeapTest
+{
+};
+
+/* ---- Refill and flush ---- */
+
+TEST_F(Magazine, MakesRoomByGivingBackTheOlderHalf)
+{
+    TestHeap heap;
+    std::vector<void *> blocks = heap.take(k64, 200);
+    size_t freed = 0;
+    heap.free(k64, blocks[freed++]);
+    unsigned capacity = heap->classes[k64].capacity;
+    ASSERT_GT(capacity, 0u);
+    while (heap.in_magazine(k64) < capacity)
+        heap.free(k64, blocks[freed++]);
+    EXPECT_TRUE(hk_magazine_is_full(heap.tops()[k64]));
+    heap.free(k64, blocks[freed++]);
+    unsigned half = (capacity + 1) / 2;
+    EXPECT_EQ(heap.in_magazine(k64), capacity - half + 1);
+    for (size_t i = 0; i < freed; i++)
+        EXPECT_EQ(is_free(blocks[i]), i < half) << i;
+    EXPECT_EQ(heap.pop(k64), blocks[freed - 1]) << "the last freed is the first handed out";
+    heap.free(k64, blocks[freed - 1]);
+    heap.flush(k64);
+    EXPECT_EQ(heap.in_magazine(k64), 0u);
+    EXPECT_EQ(heap.pop(k64), nullptr);
+    heap.give({blocks.begin() + static_cast<ptrdiff_t>(freed), blocks.end()});
+}
+
+/* A magazine's blocks keep their slab: what is no longer the heap's was freed twice, and is another's block now. */
+TEST_F(Magazine, FlushRefusesWhatIsNoLongerItsOwn)
+{
+    TestHeap heap, owner;
+    std::vector<void *> blocks = owner.take(k64, 2);
+    void *p = blocks[0], *mine[] = {heap.take_one(k64), heap.take_one(k64)};
+    heap.free(k64, mine[0]);
+    heap.free(k64, p);
+    heap.free(k64, mine[1]);
+    hk_fault fault = heap.flush(k64);
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_TRUE(fault.late);
+    EXPECT_EQ(fault.ptr, p);
+    EXPECT_EQ(fault.block_size, 64u);
+    EXPECT_FALSE(is_free(p)) << "it is in use";
+    EXPECT_TRUE(is_free(mine[0]));
+    EXPECT_TRUE(is_free(mine[1]));
+    EXPECT_EQ(heap.in_magazine(k64), 0u);
+    owner.give(blocks);
+}
+
+/* The hot path looks at the lower 48 bits of an address, a flush at all. */
+TEST_F(Magazine, FlushKnowsAPointerThatIsNone)
+{
+    TestHeap heap;
+    void *p = heap.take_one(k64);
+    void *tagged = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(p) | 1ull << 48);
+    heap.free(k64, tagged);
+    heap.free(k64, p);
+    hk_fault fault = heap.flush(k64);
+    EXPECT_EQ(fault.kind, HK_FAULT_FOREIGN);
+    EXPECT_TRUE(fault.late);
+    EXPECT_EQ(fault.ptr, tagged);
+    EXPECT_TRUE(is_free(p));
+}
+
+/* The first copy lies in the half that makes room for the second, and is the last block of its slab. */
+TEST_F(Magazine, ASecondFreeDoesNotOutliveTheSlab)
+{
+    TestHeap heap;
+    std::vector<void *> first = heap.take_slab(k1024), second = heap.take_slab(k1024);
+    heap.give({second.begin() + 7, second.end()}); /* so that the first slab goes when it is empty */
+    heap.give({first.begin() + 1, first.end()});
+    heap.free(k1024, first[0]);
+    for (size_t i = 0; i < 7; i++)
+        heap.free(k1024, second[i]);
+    ASSERT_TRUE(hk_magazine_is_full(heap.tops()[k1024]));
+    hk_fault fault = heap.free(k1024, first[0]);
+    EXPECT_EQ(hk_key_kind(hk_key_of(first[0])), unsigned{HK_KEY_GONE});
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_EQ(fault.ptr, first[0]);
+    EXPECT_EQ(heap.in_magazine(k1024), 4u);
+    heap.flush(k1024);
+}
+
+TEST_F(Magazine, NoticesLateWhatAFlushFinds)
+{
+    TestHeap heap;
+    void *p = heap.take_one(k64), *q = heap.take_one(k64);
+    heap.give({p});
+    heap.free(k64, q);
+    heap.free(k64, p);
+    hk_fault fault = heap.flush(k64);
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_TRUE(fault.late);
+    EXPECT_EQ(fault.ptr, p);
+    EXPECT_EQ(fault.block_size, 64u);
+    EXPECT_TRUE(is_free(q));
+}
+
+/* ---- Magazines' capacities ---- */
+
+/* Empties and fills the magazine of a class as fast as can be, until its capacity does not grow any more. */
+void demand(TestHeap &heap, unsigned size_class, std::chrono::milliseconds time)
+{
+    std::vector<void *> blocks;
+    for (auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
+        for (int round = 0; round < 20; round++) {
+            for (unsigned i = 0; i < 3 * HK_MAGAZINE_BLOCKS_MAX; i++)
+                blocks.push_back(heap.alloc(size_class));
+            for (void *p : blocks)
+                heap.free(size_class, p);
+            blocks.clear();
+        }
+    }
+}
+
+TEST_F(Magazine, MagazinesStartSmallAndGrowWithDemand)
+{
+    TestHeap heap;
+    void *p = heap.alloc(k64);
+    unsigned first = heap->classes[k64].capacity;
+    EXPECT_GE(first, 2u);
+    EXPECT_LT(first, hk_classes[k64].magazine_max);
+    heap.free(k64, p);
+    for (int i = 0; i < 50 && heap->classes[k64].capacity < hk_classes[k64].magazine_max; i++)
+        demand(heap, k64, std::chrono::milliseconds(20));
+    EXPECT_EQ(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
+    heap.flush(k64);
+}
+
+TEST_F(Magazine, MagazinesStayWithinTheirBounds)
+{
+    WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "64K");
+    TestHeap heap;
+    for (unsigned round = 0; round < 3; round++) {
+        for (unsigned size_class : {1u, k64, 7u, 15u, 23u, k1024, 39u, 47u, 50u, kRun, 58u}) {
+            demand(heap, size_class, std::chrono::milliseconds(10));
+            EXPECT_LE(heap->magazine_bytes, size_t{64} << 10);
+            for (unsigned i = 0; i < HK_NCLASSES; i++)
+                EXPECT_LE(heap->classes[i].capacity, 20u) << "class " << i;
+        }
+    }
+    for (unsigned i = 0; i < HK_NCLASSES; i++)
+        heap.flush(i);
+}
+
+/* ---- Reserves ---- */
+
+class Reserve : public Magazine
+{
+  protected:
+    /* Lets the magazine of a class grow to its largest, and leaves it and its reserve empty. */
+    void grow(unsigned size_class)
+    {
+        for (int i = 0; i < 50 && heap->classes[size_class].capacity < hk_classes[size_class].magazine_max; i++)
+            demand(heap, size_class, std::chrono::milliseconds(20));
+        ASSERT_EQ(heap->classes[size_class].capacity, hk_classes[size_class].magazine_max);
+        heap.flush(size_class);
+        ASSERT_EQ(heap->classes[size_class].reserve, nullptr);
+    }
+    std::vector<void *> free_all(unsigned size_class, std::vector<void *> blocks)
+    {
+        for (void *p : blocks)
+            EXPECT_EQ(heap.free(size_class, p).kind, HK_FAULT_NONE);
+        return blocks;
+    }
+    size_t in_reserve(unsigned size_class)
+    {
+        size_t n = 0;
+        for (hk_parcel *parcel = heap->classes[size_class].reserve; parcel != nullptr; parcel = parcel->next)
+            n += parcel->count;
+        return n;
+    }
+
+    TestHeap heap;
+};
+
+TEST_F(Reserve, KeepsWhatAFullMagazineGivesAway)
+{
+    grow(k64);
+    hk_heap_counts before = heap->counts;
+    std::vector<void *> blocks = heap.take(k64, 500);
+    free_all(k64, blocks);
+    EXPECT_EQ(in_reserve(k64) + heap.in_magazine(k64), 500u);
+    EXPECT_EQ(heap->counts.reserved_blocks - before.reserved_blocks, in_reserve(k64));
+    for (void *p : blocks)
+        EXPECT_FALSE(is_free(p)) << "it is the thread's";
+    for (size_t i = 500; i-- > 0;)
+        EXPECT_EQ(heap.alloc(k64), blocks[i]) << "the last freed is the first handed out";
+    EXPECT_EQ(heap->counts.flushed_blocks, before.flushed_blocks);
+    EXPECT_EQ(heap->counts.refills, before.refills);
+    EXPECT_EQ(heap->classes[k64].reserve, nullptr);
+    EXPECT_EQ(heap->parcels_reserved, 0u);
+    heap.give(blocks);
+}
+
+TEST_F(Reserve, IsForMagazinesThatHaveGrownToTheirLargest)
+{
+    hk_fault fault{};
+    {
+        HeldLock held(&heap->lock);
+        hk_magazine_close(heap.get(), k64, heap.tops(), &fault);
+    }
+    free_all(k64, heap.take(k64, 500));
+    EXPECT_LT(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
+    EXPECT_EQ(heap->classes[k64].reserve, nullptr);
+    heap.flush(k64);
+}
+
+TEST_F(Reserve, IsNotForThreadsThatAreToKeepLess)
+{
+    WithOption few("magazine_blocks", "4");
+    {
+        hk_fault fault{};
+        HeldLock held(&heap->lock);
+        hk_magazine_close(heap.get(), k64, heap.tops(), &fault);
+    }
+    demand(heap, k64, std::chrono::milliseconds(20));
+    EXPECT_EQ(heap->classes[k64].capacity, 4u);
+    free_all(k64, heap.take(k64, 500));
+    EXPECT_EQ(heap->classes[k64].reserve, nullptr);
+    heap.flush(k64);
+}
+
+TEST_F(Reserve, IsNotForMediumBlocks)
+{
+    grow(kRun);
+    free_all(kRun, heap.take(kRun, 60));
+    EXPECT_EQ(heap->classes[kRun].reserve, nullptr);
+    heap.flush(kRun);
+}
+
+TEST_F(Reserve, ReservesShareSoManyParcels)
+{
+    grow(k64);
+    grow(k1024);
+    free_all(k64, heap.take(k64, 500));
+    free_all(k1024, heap.take(k1024, 2000));
+    EXPECT_EQ(heap->parcels_reserved, HK_RESERVE_PARCELS);
+    EXPECT_EQ(in_reserve(k1024) % ((hk_classes[k1024].magazine_max + 1u) / 2), 0u);
+    EXPECT_GT(in_reserve(k64), 0u);
+    heap.flush(k64);
+    heap.flush(k1024);
+    EXPECT_EQ(heap->parcels_reserved, 0u);
+}
+
+TEST_F(Reserve, CountsTowardsTheBudget)
+{
+    grow(k1024);
+    size_t before = heap->magazine_bytes;
+    WithOption budget("thread_budget", std::to_string(before + 100 * 1024).c_str());
+    free_all(k1024, heap.take(k1024, 500));
+    EXPECT_GT(in_reserve(k1024), 0u);
+    EXPECT_LE(in_reserve(k1024), 100u);
+    EXPECT_EQ(heap->magazine_bytes, before + in_reserve(k1024) * 1024);
+    heap.flush(k1024);
+    EXPECT_EQ(heap->magazine_bytes, before);
+}
+
+TEST_F(Reserve, MakesWayForMagazinesThatGrow)
+{
+    grow(k1024);
+    WithOption budget("thread_budget", std::to_string(heap->magazine_bytes + 64 * 1024).c_str());
+    free_all(k1024, heap.take(k1024, 500));
+    ASSERT_GT(in_reserve(k1024), 32u);
+    demand(heap, k64, std::chrono::milliseconds(20));
+    EXPECT_EQ(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
+    heap.flush(k64);
+    heap.flush(k1024);
+}
+
+/* Its thread need do nothing: the reserve is guarded by the heap's lock. */
+TEST_F(Reserve, OfAHeapThatStandsStillGoesToTheSlabs)
+{
+    grow(k64);
+    std::vector<void *> blocks = free_all(k64, heap.take(k64, 500));
+    size_t reserved = in_reserve(k64);
+    ASSERT_GT(reserved, 0u);
+    hk_fault fault{};
+    heap->tick++;
+    hk_heaps_tend(false, &fault);
+    EXPECT_EQ(in_reserve(k64), reserved) << "it has been at work since the last time";
+    hk_heaps_tend(false, &fault);
+    EXPECT_EQ(in_reserve(k64), 0u);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    for (size_t i = 0; i < blocks.size(); i++)
+        EXPECT_EQ(is_free(blocks[i]), i < reserved) << i;
+    heap.flush(k64);
+}
+
+TEST_F(Reserve, ADoubleFreeIsFoundWhenItIsGivenToTheSlabs)
+{
+    grow(k64);
+    std::vector<void *> blocks = heap.take(k64, 300);
+    for (size_t i : {size_t{0}, size_t{100}, size_t{0}})
+        heap.free(k64, blocks[i]);
+    free_all(k64, {blocks.begin() + 1, blocks.begin() + 100});
+    free_all(k64, {blocks.begin() + 101, blocks.end()});
+    ASSERT_GT(in_reserve(k64), 3u);
+    hk_fault fault = heap.flush(k64);
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_TRUE(fault.late);
+    EXPECT_EQ(fault.ptr, blocks[0]);
+    for (void *p : blocks)
+        EXPECT_TRUE(is_free(p));
+}
+
+/* A fork's child gives up what is in the magazines of threads that are gone; reserves it finds as they are. */
+TEST_F(Reserve, OutlivesAFork)
+{
+    grow(k64);
+    std::vector<void *> blocks = free_all(k64, heap.take(k64, 300));
+    auto reserved = static_cast<ptrdiff_t>(in_reserve(k64));
+    ASSERT_GT(reserved, 0);
+    TestHeap survivor;
+    hk_lock_bypass = true; /* the child's handler holds all locks */
+    hk_heaps_after_fork(survivor.get()->thread);
+    hk_lock_bypass = false;
+    check_everything();
+    heap.start(); /* which was parked last */
+    EXPECT_EQ(heap->magazine_bytes, static_cast<size_t>(reserved) * 64);
+    for (ptrdiff_t i = reserved; i-- > 0;)
+        EXPECT_EQ(heap.alloc(k64), blocks[static_cast<size_t>(i)]);
+    heap.give(blocks);
+}
+
+/* Its magazines may be gone before its reserve is, in a fork's child. */
+TEST_F(Reserve, OfAParkedHeapIsFlushedBeforeASlabIsAdoptedOrOrphaned)
+{
+    for (bool adopt : {true, false}) {
+        SCOPED_TRACE(adopt);
+        TestHeap adopter;
+        grow(k64);
+        std::vector<void *> blocks = heap.take(k64, 300), kept = heap.take(k64, 1);
+        free_all(k64, blocks);
+        size_t reserved = in_reserve(k64);
+        ASSERT_GT(reserved, 0u);
+        hk_slab *slab = hk_slab_of(blocks[0]);
+        {
+            HeldLock held(&heap->lock);
+            hk_magazine_abandon(heap.get(), k64, heap.tops());
+        }
+        struct hk_heap *parked = heap.park();
+        if (adopt) {
+            std::vector<void *> adopted = adopter.take(k64, 1);
+            EXPECT_EQ(hk_slab_owner(slab), adopter.get());
+            adopter.give(adopted);
+        } else {
+            hk_fault fault{};
+            hk_heaps_dissolve_parked(UINT32_MAX, &fault);
+            EXPECT_EQ(hk_slab_owner(slab), &hk_orphans);
+        }
+        EXPECT_EQ(parked->parcels_reserved, 0u);
+        check_everything();
+        for (size_t i = 0; i < blocks.size(); i++)
+            EXPECT_EQ(is_free(blocks[i]), i < reserved) << i;
+        heap.start();
+        heap.give({blocks.begin() + static_cast<ptrdiff_t>(reserved), blocks.end()});
+        heap.give(kept);
+    }
+}
+
+} // namespace
