@@ -6,17 +6,17 @@
  * draw hits and opens one, some of whose blocks another worker will free, some of which come from calloc,
  * aligned_alloc or realloc; now and then it needs a large buffer for a moment. In a peak, of PEAK_MS, sessions of
  * 128 MiB are live together; then all but those of 3 MiB, which are any, end; and in the lull, of LULL_MS, requests are
- * rare and 12 MiB live. After each lull
- * half of the workers are replaced by new threads, which take over the sessions. Who keeps the memory of a peak for
- * the next one, keeps it for most of the time in vain.
+ * rare and 12 MiB live. At its end all rest for REST_MS: what the last requests happened to use is gone then, if it is
+ * ever given back. After that half of the workers are replaced by new threads, which take over the sessions. Who keeps
+ * the memory of a peak for the next one, keeps it for most of the time in vain.
  *
- * At the end of each lull, all rest while a line is printed for the soak (bench/soak) to read:
+ * At the end of each rest a line is printed for the soak (bench/soak) to read:
  *     lull n=1 resident_kib=23456 live_kib=12288 floor_kib=19876
  *
- * Figure: resident over live at the ends of the lulls, on average. Check: every byte of every block when it is freed,
+ * Figure: resident over live at the ends of the rests, on average. Check: every byte of every block when it is freed,
  * and what calloc and aligned_alloc promise.
  *
- *     server_day THREADS DAYS PEAK_MS LULL_MS
+ *     server_day THREADS DAYS PEAK_MS LULL_MS REST_MS
  */
 #include "arguments.h"
 #include "scene.h"
@@ -257,14 +257,14 @@ static struct lull look(long resident_kib)
     return (struct lull){resident_kib, (long)(live / 1024), page_set_finish(&pages)};
 }
 
-static struct lull end_of_lull(size_t day)
+static struct lull end_of_lull(size_t day, double rest_seconds)
 {
-    long resident = scene_resident_kib();
     order = REST;
     for (size_t i = 0; i < threads; i++)
         while (sem_wait(&resting) != 0)
             ;
-    struct lull lull = look(resident);
+    scene_watch(rest_seconds, live_bytes);
+    struct lull lull = look(scene_resident_kib());
     char text[128];
     int length = snprintf(text, sizeof text, "lull n=%zu resident_kib=%ld live_kib=%ld floor_kib=%ld\n", day,
                           lull.resident_kib, lull.live_kib, lull.floor_kib);
@@ -290,6 +290,7 @@ int main(int argc, char **argv)
     size_t days = count_argument(argc, argv, 2, "DAYS");
     double peak_seconds = (double)argument_between(argc, argv, 3, "PEAK_MS", 1, MOST_MS) / 1000;
     double lull_seconds = (double)argument_between(argc, argv, 4, "LULL_MS", 1, MOST_MS) / 1000;
+    double rest_seconds = (double)argument_between(argc, argv, 5, "REST_MS", 1, MOST_MS) / 1000;
     scene_begin();
     /* Twice the sessions that fill a peak, if their blocks had the median size. They are larger, so there is room. */
     session_room = share_of(PEAK_MIB) / (MEDIAN * SESSION_BLOCKS / 2);
@@ -311,7 +312,7 @@ int main(int argc, char **argv)
         scene_watch(peak_seconds, live_bytes);
         order = LULL;
         scene_watch(lull_seconds, live_bytes);
-        lull = end_of_lull(day);
+        lull = end_of_lull(day, rest_seconds);
         over_live += (double)lull.resident_kib / (double)lull.live_kib;
         wake_and_replace(day < days ? PEAK : RETIRE);
     }

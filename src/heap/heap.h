@@ -90,7 +90,8 @@ struct hk_heap {
     size_t grown_bytes;    /* handed out for the first time since the heap last paid for growth */
     size_t idle_bytes;     /* in idle blocks of its slabs; others may look */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
-    uint64_t busy_since;   /* step of the coarse clock in which busy_count refills and flushes were made */
+    uint64_t busy_step;    /* of the coarse clock, in ms, in which busy_count refills and flushes were made */
+    uint64_t busy_at;      /* when they were last so many that the heap was busy, or since when it is not known */
     uint32_t busy_count;
     uint32_t exchanges;          /* refills, and flushes, but for those that make room for what others free */
     uint32_t victim;             /* class at which the search for capacity to take stands */

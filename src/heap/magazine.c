@@ -172,10 +172,7 @@ void hk_magazine_abandon(struct hk_heap *heap, unsigned class, void **tops[HK_NC
 
 /* ---- Growing within the budget, and shrinking ---- */
 
-#define HK_IDLE_MS 1000u
-
-/* A thread that comes back from idling gives up what its magazines hold beyond the first few blocks, and the warm
- * slots. */
+/* Gives up what magazines hold beyond the first few blocks, the reserves and the warm slots. */
 static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
@@ -191,21 +188,25 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
     hk_heap_release_warm(heap);
 }
 
-/* Magazines grow only while refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that
- * they take more than about a hundredth of the thread's time: what is cached beyond that costs memory and gains
- * nothing. */
+/* A heap is busy when refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that they
+ * take more than about a hundredth of the thread's time. Magazines grow only then, and shrink when the heap has not
+ * been busy for a second: what is cached beyond that costs memory and gains nothing. */
 #define HK_BUSY_REFILLS 128u
+#define HK_BUSY_MS 1000u
 
 static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     uint64_t now = hk_os_now_ms();
-    if (heap->busy_since != now) {
-        if (HK_UNLIKELY(now - heap->busy_since > HK_IDLE_MS))
+    if (heap->busy_step != now) {
+        if (HK_UNLIKELY(now - heap->busy_at > HK_BUSY_MS)) {
             hk_heap_shrink(heap, tops, fault);
-        heap->busy_since = now;
+            heap->busy_at = now;
+        }
+        heap->busy_step = now;
         heap->busy_count = 0;
     }
-    heap->busy_count++;
+    if (++heap->busy_count == HK_BUSY_REFILLS)
+        heap->busy_at = now;
 }
 
 /* Classes for which malloc has not taken the slow path so long may lose capacity to those for which it does. */

@@ -129,7 +129,7 @@ void demand(TestHeap &heap, unsigned size_class, std::chrono::milliseconds time)
     }
 }
 
-TEST_F(Magazine, MagazinesStartSmallAndGrowWithDemand)
+TEST_F(Magazine, StartSmallAndGrowWithDemand)
 {
     TestHeap heap;
     void *p = heap.alloc(k64);
@@ -143,7 +143,38 @@ TEST_F(Magazine, MagazinesStartSmallAndGrowWithDemand)
     heap.flush(k64);
 }
 
-TEST_F(Magazine, MagazinesStayWithinTheirBounds)
+/* As if the last time that it was busy were so long ago. */
+void rest(TestHeap &heap, uint64_t ms)
+{
+    heap->busy_at = hk_os_now_ms() - ms;
+    heap->busy_step--;
+}
+
+TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
+{
+    TestHeap heap;
+    for (int i = 0; i < 50 && heap->classes[k64].capacity < hk_classes[k64].magazine_max; i++)
+        demand(heap, k64, std::chrono::milliseconds(20));
+    heap.flush(k64);
+    std::vector<void *> blocks = heap.take(k64, 100);
+    for (void *p : blocks)
+        heap.free(k64, p);
+    ASSERT_EQ(heap.in_magazine(k64), 100u);
+    rest(heap, 900);
+    heap.give({heap.refill(k1024)});
+    EXPECT_EQ(heap.in_magazine(k64), 100u) << "it was busy a moment ago";
+    heap.flush(k1024);
+    rest(heap, 1100);
+    heap.give({heap.refill(k1024)});
+    EXPECT_LE(heap.in_magazine(k64), 8u);
+    for (size_t i = 0; i < blocks.size() - heap.in_magazine(k64); i++)
+        EXPECT_TRUE(is_free(blocks[i])) << i;
+    EXPECT_EQ(heap->classes[k64].reserve, nullptr);
+    heap.flush(k1024);
+    heap.flush(k64);
+}
+
+TEST_F(Magazine, StayWithinTheirBounds)
 {
     WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "64K");
     TestHeap heap;

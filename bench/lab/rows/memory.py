@@ -67,7 +67,7 @@ ROWS = (
            (("scene_peak_kib", "peak KiB"), ("last_kib", "at end KiB"), ("live_kib", "live KiB"),
             ("floor_kib", "floor KiB"))),
     _scene("server-day", "a server's peaks and lulls: memory at the end of the lulls",
-           ("server_day", 4, 3, 800, 1500), "x live", LEANEST_SCENE,
+           ("server_day", 4, 3, 800, 1500, 10), "x live", LEANEST_SCENE,
            (("settled_kib", "lull KiB"), ("live_kib", "live KiB"), ("floor_kib", "floor KiB"),
             ("scene_peak_kib", "peak KiB"), ("krequests_per_s", "krequests/s"))),
     _cycles(1),
