@@ -286,6 +286,23 @@ def judge_row(row, targets=()):
     return judgements
 
 
+def _geometric_mean(compared):
+    """Of the medians of lists of ratios."""
+    random = numpy.random.default_rng(SEED)
+    logs = [numpy.log(_medians(values, random)) for values in compared]
+    return _between(numpy.exp(numpy.mean(logs, axis=0)),
+                    math.exp(statistics.fmean(math.log(statistics.median(values)) for values in compared)))
+
+
+def whole_peaks(rows):
+    """The geometric mean of peak sizes, what `true` takes included, over those of the leanest peers near the best time.
+    None if nothing can be compared."""
+    rows = [row for row in rows if memory_measure(row) == "net_kib"]
+    compared = [ratios(row, "peak_kib", other, odd=0) for row in rows
+                if (other := choose(row, "peak_kib", near_the_best_time(row)))]
+    return _geometric_mean([values for values in compared if values]) if any(compared) else None
+
+
 def judge_means(rows, judgements):
     """The geometric means, over all rows, of the medians against the peer that each row was judged by."""
     by_name = {row["name"]: row for row in rows}
@@ -293,11 +310,8 @@ def judge_means(rows, judgements):
         judged = [each for each in judgements if each.kind == kind and each.median is not None]
         if not judged:
             continue
-        random = numpy.random.default_rng(SEED)
         compared = [ratios(by_name[each.row], each.measure, each.against, odd=0) for each in judged]
-        logs = [numpy.log(_medians(values, random)) for values in compared]
-        found = _between(numpy.exp(numpy.mean(logs, axis=0)),
-                         math.exp(statistics.fmean(math.log(each.median) for each in judged)))
+        found = _geometric_mean(compared)
         too_few = any(_too_few(by_name[each.row], values) for each, values in zip(judged, compared))
         verdict = TOO_FEW if too_few else _reached(found, "<=", limit)
         yield Judgement(f"mean {kind}", None, judged[0].measure, None, "<=", limit, found.low, found.median,

@@ -1,4 +1,4 @@
-"""The table of docs/benchmarks.md: result files as Markdown, with the rows named in which hakmem is behind."""
+"""The table of docs/benchmarks.md: result files as Markdown, and which rows hakmem is behind in."""
 
 from . import allocators, judge, machine, tables
 
@@ -51,5 +51,9 @@ def lines(result):
                     f"| row | {OURS} | cost, of the best peer's | net KiB | of the leanest near the best |",
                     "|---|--:|---|--:|---|")
         yield from ("| " + " | ".join(each) + " |" for each in cells if each)
+    whole = judge.whole_peaks(result["rows"])
+    if whole:
+        low, median, high = (tables.ratio(value) for value in (whole.low, whole.median, whole.high))
+        yield from ("", f"Peak memory, whole: {median} [{low} - {high}] of the leanest near the best, geometric mean.")
     yield from ("", "Behind:", "")
     yield from _behind(result)

@@ -148,6 +148,15 @@ class FirstPlace(unittest.TestCase):
             "slow and lean": runs(near(200), net=100), "near and lean": runs(near(105), net=950)}))["memory"]
         self.assertEqual((found.against, found.verdict), ("near and lean", "ahead"))
 
+    def test_whole_peaks_are_compared_with_what_true_takes(self):
+        row = entry({"hakmem": runs(near(100), net=900), "fat start": runs(near(95), net=500),
+                     "lean start": runs(near(105), net=950)})
+        for name, start in (("hakmem", 1000), ("fat start", 6000), ("lean start", 1200)):
+            for run in row["results"][name]["runs"]:
+                run["peak_kib"] = run["net_kib"] + start
+        self.assertAlmostEqual(judge.whole_peaks([row]).median, 1900 / 2150, places=3)
+        self.assertIsNone(judge.whole_peaks([entry({"hakmem": runs(near(100))})]))
+
     def test_net_memory_below_a_page_is_a_page(self):
         found = self.judged(entry({"hakmem": runs(near(1), net=0), "a": runs(near(1), net=-8)}))["memory"]
         self.assertEqual((found.median, found.verdict), (1, "level"))
