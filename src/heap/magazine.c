@@ -65,7 +65,7 @@ static void hk_magazine_close_up(struct hk_heap *heap, unsigned class, void **to
 
 /* Gives blocks of a magazine or a reserve to their slabs. */
 static void hk_heap_put_cached(struct hk_heap *heap, unsigned class, void *const *blocks, unsigned n,
-                                struct hk_fault *fault)
+                               struct hk_fault *fault)
 {
     struct hk_fault late = HK_NO_FAULT;
     heap->counts.flushes++;
@@ -81,6 +81,16 @@ static void hk_magazine_give(struct hk_heap *heap, unsigned class, void **tops[H
 {
     hk_heap_put_cached(heap, class, hk_magazine_bottom(heap, class) + 1, n, fault);
     hk_magazine_close_up(heap, class, tops, n);
+}
+
+/* Lowers the capacity of a magazine, which gives its oldest blocks if it holds more. */
+static void hk_magazine_cut(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned capacity,
+                            struct hk_fault *fault)
+{
+    unsigned held = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
+    if (held > capacity)
+        hk_magazine_give(heap, class, tops, held - capacity, fault);
+    hk_magazine_set_capacity(heap, class, tops, capacity);
 }
 
 /* ---- Reserves ---- */
@@ -178,12 +188,8 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
         unsigned first = hk_capacity_first(class);
         hk_reserve_empty(heap, class, fault);
-        if (heap->classes[class].capacity <= first)
-            continue;
-        unsigned held = (unsigned)(tops[class] - hk_magazine_bottom(heap, class));
-        if (held > first)
-            hk_magazine_give(heap, class, tops, held - first, fault);
-        hk_magazine_set_capacity(heap, class, tops, first);
+        if (heap->classes[class].capacity > first)
+            hk_magazine_cut(heap, class, tops, first, fault);
     }
     hk_heap_release_warm(heap);
 }
@@ -227,13 +233,8 @@ static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **top
         if (victim == class)
             continue;
         hk_reserve_empty(heap, victim, fault);
-        if (c->capacity <= hk_capacity_first(victim) || heap->tick - c->last_alloc < HK_VICTIM_AGE)
-            continue;
-        unsigned capacity = c->capacity / 2;
-        unsigned held = (unsigned)(tops[victim] - hk_magazine_bottom(heap, victim));
-        if (held > capacity)
-            hk_magazine_give(heap, victim, tops, held - capacity, fault);
-        hk_magazine_set_capacity(heap, victim, tops, capacity);
+        if (c->capacity > hk_capacity_first(victim) && heap->tick - c->last_alloc >= HK_VICTIM_AGE)
+            hk_magazine_cut(heap, victim, tops, c->capacity / 2u, fault);
     }
     return true;
 }
