@@ -51,7 +51,7 @@ int main(void)
            "Printed by `tools/size-classes` from the tables in `src/heap/size_class.def` and `src/heap/size_class.c`; a\n"
            "test compares. A slab is a run of slots (64 KiB each) cut into blocks; its tail holds no block and, but for\n"
            "colouring, is never touched, so it costs address space and no memory. The magazine columns are what one\n"
-           "thread may hold of the class at most.\n\n");
+           "magazine of the class may hold at most.\n\n");
     printf("## Small\n\n");
     print_classes(0, HK_CLASS_FIRST_MEDIUM);
     printf("## Medium\n\n");

@@ -2,9 +2,6 @@
 
 #include <string.h>
 
-#include "base/options.h"
-#include "base/os.h"
-#include "base/trace.h"
 #include "heap/clock.h"
 #include "heap/hole.h"
 #include "heap/magazine.h"

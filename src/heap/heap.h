@@ -1,6 +1,6 @@
 /*
- * Heaps: the cold side of a thread. A heap owns slabs, keeps those with free blocks in bins by fullness, collects what
- * others freed, and moves blocks between its slabs and its thread's magazines.
+ * Heaps: the cold side of a thread. A heap owns slabs, keeps those with free blocks in bins by fullness, and collects
+ * what others freed.
  *
  * Everything in a heap is guarded by its lock unless it says otherwise. The lock is taken on every slow path and on no
  * hot path; who holds it may work on behalf of the heap's thread, with one exception: a magazine's top is in the
@@ -91,7 +91,7 @@ struct hk_heap {
     size_t idle_bytes;     /* in idle blocks of its slabs; others may look */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
     uint64_t busy_step;    /* of the coarse clock, in ms, in which busy_count refills and flushes were made */
-    uint64_t busy_at;      /* when they were last so many that the heap was busy, or since when it is not known */
+    uint64_t busy_at;      /* when the heap was last busy, or last shrank */
     uint32_t busy_count;
     uint32_t exchanges;          /* refills, and flushes, but for those that make room for what others free */
     uint32_t victim;             /* class at which the search for capacity to take stands */
@@ -140,8 +140,8 @@ void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_faul
 /* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
  * No lock held. */
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault);
-/* Sends what outboxes hold, opens what is pending, gives back warm slots and empty slabs: for all heaps, or for those
- * that have made no slow path since this was last called. No lock held. */
+/* Sends what outboxes hold, opens what is pending, empties reserves, gives back warm slots and empty slabs: for all
+ * heaps, or for those that have made no slow path since this was last called. No lock held. */
 void hk_heaps_tend(bool all, struct hk_fault *fault);
 /* Sum of all heaps' slow paths: stands still when the process is quiet. */
 uint32_t hk_heaps_ticks(void);

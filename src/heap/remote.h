@@ -12,7 +12,7 @@
  *   4. an empty parcel returns to the heap that sent it.
  * Until step 3 the blocks count as live, so their slabs cannot be released, whoever owns them. Parcels are pushed under
  * the lock of some heap, so none is on its way while fork holds all of them. A heap has a fixed number of parcels: when
- * all are on their way, blocks go to their owners one at a time, under the owner's lock.
+ * all are in use, blocks go to their owners one at a time, under the owner's lock.
  */
 #ifndef HK_HEAP_REMOTE_H
 #define HK_HEAP_REMOTE_H

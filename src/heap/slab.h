@@ -4,7 +4,8 @@
  *
  * Invariants, while the slab's heap lock is held:
  *   nfree is the number of bits set in the free bitmap, and bit w of nonempty says whether word w of it is non-zero;
- *   a block is live (or in some thread's magazine, or on its way here in an outbox or parcel) when its bit is clear;
+ *   a block is live (or in some thread's magazine or reserve, or on its way here in an outbox or a parcel) when its bit
+ *   is clear;
  *   blocks [fresh_from, nblocks) were never handed out, and their memory is zero and may not exist yet;
  *   nabsent is the number of free blocks whose memory was given back (hole.h). The other free blocks are idle.
  */

@@ -27,7 +27,7 @@ extern void free_aligned_sized(void *ptr, size_t alignment, size_t n) __attribut
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
 
-/* More frees of one class than any magazine takes before it is flushed. */
+/* More frees of one class than a magazine that has not grown to its largest takes before it is flushed. */
 enum { FLUSH = 200 };
 
 static void *tell(const char *name, const void *p)
