@@ -30,8 +30,8 @@ HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & 
 
 /* The slow path is taken to allocate a block of a class. */
 void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
-/* Fills an empty magazine, if it has any capacity, and returns a block; NULL without memory. May take capacity from other magazines,
- * and reserves. */
+/* Fills an empty magazine, if it has any capacity, and returns a block; NULL without memory. May take capacity from
+ * other magazines, and reserves. */
 void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Puts a block that the thread frees into its magazine, or to its slab if that has no capacity; a magazine that is full
  * first gives its older half to its reserve or to the slabs. */
