@@ -20,13 +20,6 @@ static unsigned hk_capacity_first(unsigned class)
     return size <= 9 * HK_KIB ? 8 : size <= 18 * HK_KIB ? 4 : size <= 33 * HK_KIB ? 2 : 1;
 }
 
-/* What stays of a magazine when its heap is not busy. Blocks of more than 128 KiB go to their slabs then, where others
- * find them: one of each such class would be 7 MiB for each thread. */
-static unsigned hk_capacity_quiet(unsigned class)
-{
-    return hk_classes[class].size <= 129 * HK_KIB ? hk_capacity_first(class) : 0;
-}
-
 /* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
 static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
 {
@@ -189,14 +182,14 @@ void hk_magazine_abandon(struct hk_heap *heap, unsigned class, void **tops[HK_NC
 
 /* ---- Growing within the budget, and shrinking ---- */
 
-/* Gives up what magazines hold beyond what stays when a heap is not busy, the reserves and the warm slots. */
+/* Gives up what magazines hold beyond the first few blocks, the reserves and the warm slots. */
 static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
-        unsigned quiet = hk_capacity_quiet(class);
+        unsigned first = hk_capacity_first(class);
         hk_reserve_empty(heap, class, fault);
-        if (heap->classes[class].capacity > quiet)
-            hk_magazine_cut(heap, class, tops, quiet, fault);
+        if (heap->classes[class].capacity > first)
+            hk_magazine_cut(heap, class, tops, first, fault);
     }
     hk_heap_release_warm(heap);
 }
@@ -258,7 +251,7 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
     /* The larger it is, the more demand it takes to show that the class deserves more. */
     if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
         return;
-    if (capacity >= hk_capacity_quiet(class) && heap->busy_count < HK_BUSY_REFILLS)
+    if (capacity != 0 && heap->busy_count < HK_BUSY_REFILLS)
         return;
     heap->classes[class].demand = 0;
     if (capacity == 0 ||
@@ -297,11 +290,6 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NC
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
-    if (c->capacity == 0) {
-        void *p = NULL;
-        heap->counts.single_blocks += hk_heap_take(heap, class, &p + 1, 1, NULL, fault);
-        return p;
-    }
     unsigned got = c->reserve != NULL ? hk_reserve_take(heap, class, tops)
                                       : hk_magazine_take(heap, class, tops, (c->capacity + 1u) / 2, fault);
     if (got == 0)
@@ -355,8 +343,7 @@ void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLAS
         else
             heap->exchanges++;
     }
-    if (!hk_magazine_stow(heap, class, tops, p, fault))
-        hk_heap_put_class(heap, class, &p, 1, fault);
+    hk_magazine_stow(heap, class, tops, p, fault);
 }
 
 /* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner

@@ -174,32 +174,6 @@ TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
     heap.flush(k64);
 }
 
-/* One each of all large classes would be 7 MiB that nobody else can reach. */
-TEST_F(Magazine, HoldLargeBlocksOnlyWhileTheHeapIsBusy)
-{
-    constexpr unsigned kLarge = 70, kSmaller = 60;
-    ASSERT_GT(hk_classes[kLarge].size, 200u << 10);
-    ASSERT_LT(hk_classes[kSmaller].size, 128u << 10);
-    TestHeap heap;
-    rest(heap, 1100);
-    void *p = heap.alloc(kLarge), *q = heap.alloc(kSmaller);
-    ASSERT_NE(p, nullptr);
-    EXPECT_EQ(heap->classes[kLarge].capacity, 0u);
-    EXPECT_EQ(heap.free(kLarge, p).kind, HK_FAULT_NONE);
-    EXPECT_EQ(heap->classes[kLarge].nslabs, 0u) << "it went to its slab, and that to the pool";
-    heap.free(kSmaller, q);
-    EXPECT_EQ(heap.in_magazine(kSmaller), 1u);
-    demand(heap, kLarge, std::chrono::milliseconds(20));
-    EXPECT_GE(heap->classes[kLarge].capacity, 1u);
-    EXPECT_GE(heap.in_magazine(kLarge), 1u);
-    rest(heap, 1100);
-    heap.give({heap.refill(kSmaller + 1)});
-    EXPECT_EQ(heap->classes[kLarge].capacity, 0u);
-    EXPECT_EQ(heap->classes[kLarge].nslabs, 0u);
-    heap.flush(kSmaller);
-    heap.flush(kSmaller + 1);
-}
-
 TEST_F(Magazine, StayWithinTheirBounds)
 {
     WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "64K");
