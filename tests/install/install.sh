@@ -92,7 +92,7 @@ build_cxx new_shared "${flags[@]}" -lstdc++ -pthread
 serves new_shared
 build_cxx new_archive "$archive" -lstdc++ -pthread
 serves new_archive
-nm "$work/new_archive" | grep -q ' T malloc$' || fail "new_archive: malloc is not hakmem's"
+nm "$work/new_archive" | grep ' T malloc$' > /dev/null || fail "new_archive: malloc is not hakmem's"
 
 # A program that is linked with nothing of ours, under the installed library.
 build preloaded -DONLY_MALLOC "$source"
