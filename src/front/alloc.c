@@ -246,14 +246,15 @@ void hk_free_any(void *p, const char *call)
     if (p == NULL)
         return;
     struct hk_fault fault = HK_NO_FAULT;
-    hk_key key = hk_key_of_any(p);
-    if (hk_key_kind(key) == HK_KEY_LARGE) {
+    if (hk_key_kind(hk_key_of_any(p)) == HK_KEY_LARGE) {
         hk_large_free(p, &fault);
         hk_maintain(&fault);
     } else {
         struct hk_heap *heap = hk_thread_heap();
-        if ((key ^ hk_self.owner_key) < HK_NCLASSES)
-            hk_free_own(heap, hk_key_kind(key), p, &fault);
+        /* Only now: until a thread has taken a heap over that is parked, others may adopt its slabs. */
+        hk_key class = hk_key_of_any(p) ^ hk_self.owner_key;
+        if (class < HK_NCLASSES)
+            hk_free_own(heap, class, p, &fault);
         else
             hk_free_others(heap, p, &fault);
     }

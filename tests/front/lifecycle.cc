@@ -121,6 +121,28 @@ TEST(Thread, ThatEndsLeavesItsHeapToTheNextOne)
     });
 }
 
+TEST(Thread, ThatWaitsForAHeapLearnsWhatBecameOfItsSlabsMeanwhile)
+{
+    std::vector<void *> blocks(50);
+    in_thread([&] {
+        become_running();
+        for (void *&p : blocks)
+            p = hak_malloc(100);
+    });
+    view_lock_list_of_heaps();
+    std::thread thread([&] {
+        for (void *p : blocks) /* one of these calls takes the heap over in which they lie, and waits for the lock */
+            hak_free(p);
+        EXPECT_NE(view_my_heap(), nullptr);
+    });
+    while (!view_is_waited_for_list_of_heaps())
+        std::this_thread::yield();
+    EXPECT_TRUE(view_dissolve_parked_heaps());
+    view_unlock_list_of_heaps();
+    thread.join();
+    EXPECT_TRUE(view_dissolve_parked_heaps()) << "what was in magazines was the heap's";
+}
+
 TEST(Thread, ThatIsReplacedAThousandTimesNeedsNoMoreHeaps)
 {
     constexpr int kThreads = 1000 / HK_TEST_SLOWDOWN, kBlocks = 100;

@@ -15,4 +15,17 @@ size_t view_heaps(void)
     return n;
 }
 
+bool view_is_waited_for_list_of_heaps(void)
+{
+    return atomic_load_explicit(&hk_heaps_lock.word, memory_order_relaxed) == 2;
+}
+void view_lock_list_of_heaps(void) { hk_lock_acquire(&hk_heaps_lock); }
+void view_unlock_list_of_heaps(void) { hk_lock_release(&hk_heaps_lock); }
+bool view_dissolve_parked_heaps(void)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_heaps_dissolve_parked(UINT32_MAX, &fault);
+    return fault.kind == HK_FAULT_NONE;
+}
+
 size_t view_guest_allocs(void) { return hk_option(guest_allocs); }
