@@ -563,7 +563,8 @@ static void hk_slab_orphan(struct hk_slab *slab)
     if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
         return;
     hk_lock_acquire(&from->lock);
-    bool orphan = hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving && slab->head == 0;
+    bool orphan =
+        hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving && hk_slab_is_first(slab);
     unsigned class = slab->class;
     /* From the change of owner on the slab is guarded by the orphans' lock. */
     if (orphan) {

@@ -16,7 +16,7 @@ static unsigned hk_pages_per_slot_shift(void) { return HK_SLOT_SHIFT - hk_page_s
 
 static uint16_t *hk_absent_pages(struct hk_slab *slab, unsigned page)
 {
-    return &slab[page >> hk_pages_per_slot_shift()].absent_pages;
+    return &hk_slab_slots(slab)[page >> hk_pages_per_slot_shift()].absent_pages;
 }
 
 static uint16_t hk_page_bit(unsigned page)
@@ -175,7 +175,7 @@ void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault)
 {
     struct hk_slab *slab = holes->slab;
     for (unsigned slot = 0; slot < slab->slots; slot++) {
-        slab[slot].absent_pages |= holes->pages[slot];
+        hk_slab_slots(slab)[slot].absent_pages |= holes->pages[slot];
         slab->holed |= holes->pages[slot] != 0;
     }
     for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
@@ -193,7 +193,7 @@ size_t hk_holes_bytes(const struct hk_slab *slab)
 {
     size_t pages = 0;
     for (unsigned slot = 0; slot < slab->slots; slot++)
-        pages += hk_count_bits32(slab[slot].absent_pages);
+        pages += hk_count_bits32(hk_slab_slots(slab)[slot].absent_pages);
     return pages * hk_os_page_size();
 }
 
@@ -233,7 +233,7 @@ unsigned hk_holes_take(struct hk_slab *slab, void **end, unsigned want)
     }
     bool holed = false;
     for (unsigned slot = 0; slot < slab->slots; slot++)
-        holed |= slab[slot].absent_pages != 0;
+        holed |= hk_slab_slots(slab)[slot].absent_pages != 0;
     slab->holed = holed;
     return got;
 }

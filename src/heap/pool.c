@@ -13,7 +13,7 @@ static struct {
     /* Carved superslabs by their longest run of free slots, 1 to 31. */
     struct hk_superslab *bins[HK_SLOTS_PER_SUPERSLAB];
     uint32_t bins_nonempty;
-    struct hk_slab *empty[HK_NCLASSES]; /* EMPTY slots by the class that used them last */
+    struct hk_slab *empty[HK_NCLASSES]; /* EMPTY runs by the class that used them last, as their first slots */
     uint64_t empty_nonempty[(HK_NCLASSES + 63) / 64];
 } hk_pool; /* guarded by hk_pool_lock */
 
@@ -27,8 +27,9 @@ static uint32_t hk_free_slots(const struct hk_superslab *superslab)
 static unsigned hk_longest_run(uint32_t bits)
 {
     unsigned length = 0;
-    for (; bits != 0; bits &= bits >> 1)
-        length++;
+    for (unsigned step = HK_SLOTS_PER_SUPERSLAB; step != 0; step /= 2)
+        if (length + step <= HK_SLOTS_PER_SUPERSLAB && hk_runs32(bits, length + step) != 0)
+            length += step;
     return length;
 }
 
@@ -63,33 +64,98 @@ static void hk_bin_insert(struct hk_superslab *superslab, unsigned bin)
 
 /* ---- EMPTY slots ---- */
 
-static void hk_empty_add(struct hk_superslab *superslab, unsigned slot, uint32_t used_at)
+/* Neighbours that become EMPTY together stay one run: what else is known of them is in the descriptor of the first, and
+ * only that is touched when a slab of the same class follows. */
+
+static uint32_t hk_slots_mask(unsigned first, unsigned n) { return hk_low_mask32(n) << first; }
+
+static uint32_t hk_empty_mask(const struct hk_slab *run) { return hk_slots_mask(run->slot, run->slots); }
+
+static void hk_empty_link(struct hk_slab *run)
 {
-    struct hk_slab *slab = &superslab->table->slabs[slot];
-    superslab->empty |= 1u << slot;
-    __atomic_store_n(&slab->used_at, used_at, __ATOMIC_RELAXED);
-    slab->prev = NULL;
-    slab->next = hk_pool.empty[slab->class];
-    if (slab->next != NULL)
-        slab->next->prev = slab;
-    hk_pool.empty[slab->class] = slab;
-    hk_pool.empty_nonempty[slab->class / 64] |= 1ull << (slab->class % 64);
-    hk_add_visibly(&hk_pool_counts.slots_empty, 1);
+    run->prev = NULL;
+    run->next = hk_pool.empty[run->class];
+    if (run->next != NULL)
+        run->next->prev = run;
+    hk_pool.empty[run->class] = run;
+    hk_pool.empty_nonempty[run->class / 64] |= 1ull << (run->class % 64);
+    hk_add_visibly(&hk_pool_counts.slots_empty, run->slots);
 }
 
-static void hk_empty_remove(struct hk_superslab *superslab, unsigned slot)
+static void hk_empty_unlink(struct hk_slab *run)
 {
-    struct hk_slab *slab = &superslab->table->slabs[slot];
-    superslab->empty &= ~(1u << slot);
-    if (slab->prev != NULL)
-        slab->prev->next = slab->next;
+    if (run->prev != NULL)
+        run->prev->next = run->next;
     else
-        hk_pool.empty[slab->class] = slab->next;
-    if (slab->next != NULL)
-        slab->next->prev = slab->prev;
-    if (hk_pool.empty[slab->class] == NULL)
-        hk_pool.empty_nonempty[slab->class / 64] &= ~(1ull << (slab->class % 64));
-    hk_add_visibly(&hk_pool_counts.slots_empty, (size_t)-1);
+        hk_pool.empty[run->class] = run->next;
+    if (run->next != NULL)
+        run->next->prev = run->prev;
+    if (hk_pool.empty[run->class] == NULL)
+        hk_pool.empty_nonempty[run->class / 64] &= ~(1ull << (run->class % 64));
+    hk_add_visibly(&hk_pool_counts.slots_empty, -(size_t)run->slots);
+}
+
+static void hk_empty_begin(struct hk_superslab *superslab, unsigned first, unsigned n, unsigned class, uint32_t used_at)
+{
+    struct hk_slab *run = &superslab->table->slabs[first];
+    hk_slots_join(&superslab->table->slots[first], n);
+    run->class = (uint8_t)class;
+    run->slots = (uint8_t)n;
+    __atomic_store_n(&run->used_at, used_at, __ATOMIC_RELAXED);
+    superslab->empty |= hk_slots_mask(first, n);
+    hk_empty_link(run);
+}
+
+/* Makes those of `slots` EMPTY that have memory. */
+static void hk_empty_add(struct hk_superslab *superslab, uint32_t slots, unsigned class, uint32_t used_at)
+{
+    uint32_t touched = 0;
+    for (uint32_t rest = slots; rest != 0; rest &= rest - 1)
+        touched |= (rest & -rest) * (superslab->table->slots[hk_lowest_bit32(rest)].touched != 0);
+    while (touched != 0) {
+        unsigned first = hk_lowest_bit32(touched);
+        unsigned n = hk_run_length32(touched, first);
+        hk_empty_begin(superslab, first, n, class, used_at);
+        touched &= ~hk_slots_mask(first, n);
+    }
+}
+
+/* The run in which an EMPTY slot lies. */
+static struct hk_slab *hk_empty_run(struct hk_superslab *superslab, unsigned slot)
+{
+    return &superslab->table->slabs[slot - hk_slot_head(&superslab->table->slots[slot])];
+}
+
+/* Takes those of `slots` that are EMPTY, in each run neighbours, out of their runs. What is left are runs. */
+static void hk_empty_remove(struct hk_superslab *superslab, uint32_t slots)
+{
+    for (uint32_t rest = superslab->empty & slots; rest != 0;) {
+        struct hk_slab *run = hk_empty_run(superslab, hk_lowest_bit32(rest));
+        unsigned end = run->slot + run->slots;
+        uint32_t taken = hk_empty_mask(run) & slots;
+        unsigned taken_end = hk_highest_bit64(taken) + 1;
+        rest &= ~taken;
+        superslab->empty &= ~taken;
+        unsigned kept = hk_lowest_bit32(taken) - run->slot;
+        if (kept == 0) {
+            hk_empty_unlink(run);
+        } else { /* where it is */
+            hk_add_visibly(&hk_pool_counts.slots_empty, (size_t)kept - run->slots);
+            run->slots = (uint8_t)kept;
+        }
+        if (taken_end < end)
+            hk_empty_begin(superslab, taken_end, end - taken_end, run->class, run->used_at);
+    }
+}
+
+/* Calls change for each EMPTY run of a superslab. */
+static void hk_empty_each(struct hk_superslab *superslab, void (*change)(struct hk_slab *run))
+{
+    for (uint32_t rest = superslab->empty; rest != 0;) {
+        struct hk_slab *run = &superslab->table->slabs[hk_lowest_bit32(rest)];
+        rest &= ~hk_empty_mask(run);
+        change(run);
+    }
 }
 
 static struct hk_slab *hk_empty_find(unsigned class)
@@ -111,15 +177,19 @@ static void hk_superslab_rebin(struct hk_superslab *superslab)
             hk_bin_insert(superslab, bin);
     }
     if (bin == HK_SLOTS_PER_SUPERSLAB) {
-        bool resident = superslab->empty != 0;
-        while (superslab->empty != 0)
-            hk_empty_remove(superslab, hk_lowest_bit32(superslab->empty));
+        hk_empty_each(superslab, hk_empty_unlink);
         hk_pool_counts.superslab_releases++;
-        hk_superslabs_release(superslab, 1, resident);
+        hk_superslabs_release(superslab, 1, superslab->empty != 0);
     }
 }
 
 /* ---- Acquiring ---- */
+
+static void hk_empty_renew(struct hk_slab *run)
+{
+    __atomic_store_n(&run->used_at, hk_clock_now(), __ATOMIC_RELAXED);
+    hk_empty_link(run);
+}
 
 static struct hk_superslab *hk_superslab_carve(void)
 {
@@ -127,7 +197,7 @@ static struct hk_superslab *hk_superslab_carve(void)
     if (superslab == NULL)
         return NULL;
     if (superslab->table == NULL) {
-        superslab->table = hk_meta_alloc(sizeof *superslab->table, 4096);
+        superslab->table = hk_meta_alloc(sizeof *superslab->table, HK_CACHE_LINE);
         if (superslab->table == NULL) {
             hk_superslabs_release(superslab, 1, !superslab->zero);
             return NULL;
@@ -139,20 +209,18 @@ static struct hk_superslab *hk_superslab_carve(void)
             superslab->table->slabs[i].superslab = superslab;
         }
     }
-    superslab->active = superslab->empty = superslab->purging = superslab->purged = 0;
+    superslab->active = superslab->purging = superslab->purged = 0;
     superslab->bin = 0;
     if (superslab->zero)
         hk_pool_counts.stage3_mapped++;
     else
         hk_pool_counts.stage3_cached++;
-    for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
-        struct hk_slab *slab = &superslab->table->slabs[i];
-        if (superslab->zero)
-            slab->touched = 0;
-        else if (superslab->was_large)
-            slab->touched = HK_SLOT_SIZE;
-        if (slab->touched != 0)
-            hk_empty_add(superslab, i, hk_clock_now());
+    if (superslab->zero || superslab->was_large) {
+        hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, superslab->zero ? 0 : HK_SUPERSLAB_SIZE);
+        superslab->empty = 0;
+        hk_empty_add(superslab, ~0u, superslab->table->slabs[0].class, hk_clock_now());
+    } else {
+        hk_empty_each(superslab, hk_empty_renew);
     }
     superslab->was_large = false;
     return superslab;
@@ -161,12 +229,11 @@ static struct hk_superslab *hk_superslab_carve(void)
 /* Makes n slots ACTIVE. stage is for the trace. */
 static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned first, unsigned n, unsigned stage)
 {
-    uint32_t mask = hk_low_mask32(n) << first;
+    uint32_t mask = hk_slots_mask(first, n);
     hk_assert((hk_free_slots(superslab) & mask) == mask);
     hk_trace(HK_TRACE_SLOT, "slot acquire", {"stage", stage}, {"superslab", (uintptr_t)superslab->base},
              {"slot", first}, {"slots", n});
-    for (uint32_t empty = superslab->empty & mask; empty != 0; empty &= empty - 1)
-        hk_empty_remove(superslab, hk_lowest_bit32(empty));
+    hk_empty_remove(superslab, mask);
     superslab->active |= mask;
     if (HK_UNLIKELY((superslab->purged & mask) != 0)) {
         hk_purge_regret(hk_count_bits32(superslab->purged & mask) * HK_SLOT_SIZE);
@@ -177,15 +244,25 @@ static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned fi
     return &superslab->table->slabs[first];
 }
 
+/* The first of n free slots, of such as have memory if there are any. */
+static unsigned hk_slots_find(const struct hk_superslab *superslab, unsigned n)
+{
+    uint32_t empty = hk_runs32(superslab->empty, n);
+    return hk_lowest_bit32(empty != 0 ? empty : hk_runs32(hk_free_slots(superslab), n));
+}
+
 static struct hk_slab *hk_acquire_slot(unsigned class)
 {
-    struct hk_slab *slab = hk_empty_find(class);
-    if (slab != NULL) {
-        if (slab->class == class)
+    struct hk_slab *run = hk_empty_find(class);
+    if (run != NULL) {
+        if (run->class == class)
             hk_pool_counts.stage1_same_class++;
         else
             hk_pool_counts.stage1_any_class++;
-        return hk_slots_take(slab->superslab, slab->slot, 1, 1);
+        struct hk_slab *last = run + run->slots - 1; /* what is left is one run */
+        last->class = run->class;
+        __atomic_store_n(&last->used_at, run->used_at, __ATOMIC_RELAXED);
+        return hk_slots_take(last->superslab, last->slot, 1, 1);
     }
     struct hk_superslab *superslab;
     unsigned stage = hk_pool.bins_nonempty != 0 ? 2 : 3;
@@ -199,7 +276,7 @@ static struct hk_slab *hk_acquire_slot(unsigned class)
         if (superslab == NULL)
             return NULL;
     }
-    return hk_slots_take(superslab, hk_lowest_bit32(hk_free_slots(superslab)), 1, stage);
+    return hk_slots_take(superslab, hk_slots_find(superslab, 1), 1, stage);
 }
 
 unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want)
@@ -218,11 +295,20 @@ unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned wa
     return got;
 }
 
-/* How many superslabs of each bin are looked at for a run of slots that all have memory. */
+/* How many runs of the class, and how many superslabs of each bin, are looked at for a run of slots that all have
+ * memory. */
 #define HK_RUN_LOOKS 4
 
-static struct hk_slab *hk_acquire_run(unsigned n)
+static struct hk_slab *hk_acquire_run(unsigned class)
 {
+    unsigned n = hk_classes[class].slots;
+    struct hk_slab *run = hk_pool.empty[class];
+    for (unsigned i = 0; run != NULL && i < HK_RUN_LOOKS; i++, run = run->next) {
+        if (run->slots == n) {
+            hk_pool_counts.stage1_same_class++;
+            return hk_slots_take(run->superslab, run->slot, n, 1);
+        }
+    }
     uint32_t bins = hk_pool.bins_nonempty & ~hk_low_mask32(n);
     for (uint32_t rest = hk_pool_counts.slots_empty >= n ? bins : 0; rest != 0; rest &= rest - 1) {
         struct hk_superslab *superslab = hk_pool.bins[hk_lowest_bit32(rest)];
@@ -234,25 +320,24 @@ static struct hk_slab *hk_acquire_run(unsigned n)
             }
         }
     }
-    struct hk_superslab *superslab;
-    unsigned stage = bins != 0 ? 2 : 3;
     if (!hk_limit_allows(n * HK_SLOT_SIZE))
         return NULL;
-    if (bins != 0) {
+    struct hk_superslab *superslab = NULL;
+    unsigned stage = 3;
+    if (bins == 0 || hk_superslab_counts.cached != 0) /* a cached one has memory, and mostly much of it */
+        superslab = hk_superslab_carve();
+    if (superslab == NULL && bins != 0) {
+        stage = 2;
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[hk_lowest_bit32(bins)];
-    } else {
-        superslab = hk_superslab_carve();
-        if (superslab == NULL)
-            return NULL;
     }
-    return hk_slots_take(superslab, hk_lowest_bit32(hk_runs32(hk_free_slots(superslab), n)), n, stage);
+    return superslab == NULL ? NULL : hk_slots_take(superslab, hk_slots_find(superslab, n), n, stage);
 }
 
 struct hk_slab *hk_pool_acquire_run(unsigned class)
 {
     hk_lock_acquire(&hk_pool_lock);
-    struct hk_slab *slab = hk_acquire_run(hk_classes[class].slots);
+    struct hk_slab *slab = hk_acquire_run(class);
     hk_lock_release(&hk_pool_lock);
     return slab;
 }
@@ -266,8 +351,7 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
         struct hk_superslab *superslab = hk_limit_allows(HK_SUPERSLAB_SIZE) ? hk_superslab_carve() : NULL;
         if (superslab == NULL)
             break;
-        while (superslab->empty != 0)
-            hk_empty_remove(superslab, hk_lowest_bit32(superslab->empty));
+        hk_empty_remove(superslab, ~0u);
         superslab->active = ~0u; /* until it is populated, which takes too long to hold the lock */
         superslab->next = ready;
         ready = superslab;
@@ -280,14 +364,9 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
         hk_lock_acquire(&hk_pool_lock);
         superslab->next = superslab->prev = NULL;
         superslab->active = 0;
-        for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
-            struct hk_slab *slab = &superslab->table->slabs[i];
-            slab->class = (uint8_t)class;
-            if (populate)
-                slab->touched = HK_SLOT_SIZE;
-            if (slab->touched != 0)
-                hk_empty_add(superslab, i, hk_clock_now());
-        }
+        if (populate)
+            hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, HK_SUPERSLAB_SIZE);
+        hk_empty_add(superslab, ~0u, class, hk_clock_now());
         hk_superslab_rebin(superslab); /* into the LRU cache: no slot is in use */
         hk_lock_release(&hk_pool_lock);
     }
@@ -302,46 +381,35 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
     struct hk_superslab *superslab = slab->superslab;
     hk_trace(HK_TRACE_SLOT, "slot release", {"class", slab->class}, {"superslab", (uintptr_t)superslab->base},
              {"slot", slab->slot}, {"slots", nslots});
-    for (unsigned i = 0; i < nslots; i++) {
-        superslab->active &= ~(1u << (slab->slot + i));
-        if (i > 0) {
-            slab[i].class = slab->class;
-            slab[i].head = 0;
-        }
-        if (slab[i].touched != 0)
-            hk_empty_add(superslab, slab->slot + i, slab->used_at);
-    }
+    superslab->active &= ~hk_slots_mask(slab->slot, nslots);
+    hk_empty_add(superslab, hk_slots_mask(slab->slot, nslots), slab->class, slab->used_at);
     hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)nslots);
     hk_pool_counts.slot_releases += nslots;
     hk_superslab_rebin(superslab);
     hk_lock_release(&hk_pool_lock);
 }
 
-/* Purges EMPTY slots of one superslab, without the lock, which is held at entry and at exit. */
+/* Purges whole EMPTY runs of one superslab, without the lock, which is held at entry and at exit. */
 static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t purging)
 {
     uint32_t purged = 0;
-    for (uint32_t rest = purging; rest != 0; rest &= rest - 1)
-        hk_empty_remove(superslab, hk_lowest_bit32(rest));
+    hk_empty_remove(superslab, purging);
     superslab->purging |= purging;
     hk_superslab_rebin(superslab);
     hk_lock_release(&hk_pool_lock);
     for (uint32_t rest = purging; rest != 0;) {
         unsigned first = hk_lowest_bit32(rest);
-        unsigned n = 1;
-        while (first + n < HK_SLOTS_PER_SUPERSLAB && ((rest >> (first + n)) & 1) != 0)
-            n++;
-        uint32_t span = hk_low_mask32(n) << first;
+        unsigned n = hk_run_length32(rest, first);
+        uint32_t span = hk_slots_mask(first, n);
         if (hk_os_purge(superslab->base + first * HK_SLOT_SIZE, n * HK_SLOT_SIZE))
             purged |= span;
         rest &= ~span;
     }
     hk_lock_acquire(&hk_pool_lock);
     superslab->purging &= ~purging;
-    for (uint32_t rest = purging & ~purged; rest != 0; rest &= rest - 1)
-        hk_empty_add(superslab, hk_lowest_bit32(rest), hk_clock_now());
+    hk_empty_add(superslab, purging & ~purged, superslab->table->slabs[hk_lowest_bit32(purging)].class, hk_clock_now());
     for (uint32_t rest = purged; rest != 0; rest &= rest - 1)
-        superslab->table->slabs[hk_lowest_bit32(rest)].touched = 0;
+        superslab->table->slots[hk_lowest_bit32(rest)].touched = 0;
     superslab->purged |= purged;
     hk_pool_counts.slots_purged += hk_count_bits32(purged);
     hk_trace(HK_TRACE_PURGE, "purge slots", {"superslab", (uintptr_t)superslab->base},
@@ -364,9 +432,11 @@ static void hk_window_purge(struct hk_window *window, void *context)
         if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED || superslab->empty == 0)
             continue;
         uint32_t old = 0;
-        for (uint32_t rest = superslab->empty; rest != 0; rest &= rest - 1) {
-            unsigned slot = hk_lowest_bit32(rest);
-            old |= (uint32_t)(superslab->table->slabs[slot].used_at < purge->empty_before) << slot;
+        for (uint32_t rest = superslab->empty; rest != 0;) {
+            const struct hk_slab *run = &superslab->table->slabs[hk_lowest_bit32(rest)];
+            rest &= ~hk_empty_mask(run);
+            if (run->used_at < purge->empty_before)
+                old |= hk_empty_mask(run);
         }
         if (old == 0)
             continue;
@@ -401,7 +471,7 @@ static void hk_window_visit_slabs(struct hk_window *window, void *context)
             continue;
         for (unsigned s = 0; s < HK_SLOTS_PER_SUPERSLAB; s++) {
             struct hk_slab *slab = &superslab->table->slabs[s];
-            if (((superslab->active >> s) & 1) != 0 && hk_slab_owner(slab) != NULL && slab->head == 0)
+            if (((superslab->active >> s) & 1) != 0 && hk_slab_owner(slab) != NULL && hk_slab_is_first(slab))
                 v->visit(slab, v->context);
         }
     }
@@ -431,7 +501,7 @@ unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[H
             continue;
         for (uint32_t rest = superslab->active; rest != 0; rest &= rest - 1) {
             struct hk_slab *slab = &superslab->table->slabs[hk_lowest_bit32(rest)];
-            if (hk_slab_owner(slab) != NULL && slab->head == 0)
+            if (hk_slab_owner(slab) != NULL && hk_slab_is_first(slab))
                 out[n++] = slab;
         }
     }
@@ -450,8 +520,7 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
             continue;
         uint32_t purging = superslab->purging;
         superslab->purging = 0;
-        for (; purging != 0; purging &= purging - 1)
-            hk_empty_add(superslab, hk_lowest_bit32(purging), hk_clock_now());
+        hk_empty_add(superslab, purging, superslab->table->slabs[hk_lowest_bit32(purging)].class, hk_clock_now());
         hk_superslab_rebin(superslab);
     }
 }

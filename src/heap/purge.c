@@ -75,7 +75,7 @@ static size_t hk_slab_purge(struct hk_slab *slab, uint32_t used_before, struct h
     struct hk_heap *heap = hk_slab_lock_owner(slab);
     bool open = false;
     if (heap != NULL) {
-        open = slab->head == 0 && hk_slab_may_have_holes(slab, used_before) && hk_slab_open_holes(&holes, slab);
+        open = hk_slab_is_first(slab) && hk_slab_may_have_holes(slab, used_before) && hk_slab_open_holes(&holes, slab);
         if (open)
             hk_slab_settle(heap, slab); /* it has fewer free blocks for now */
         hk_lock_release(&heap->lock);
@@ -199,7 +199,7 @@ static size_t hk_slab_pay(struct hk_slab *slab, struct hk_heap *heap)
     struct hk_heap *owner = hk_slab_owner(slab);
     if (owner == NULL || (owner != heap && !hk_lock_try(&owner->lock)))
         return 0;
-    if (hk_slab_owner(slab) == owner && slab->head == 0)
+    if (hk_slab_owner(slab) == owner && hk_slab_is_first(slab))
         bytes = hk_slab_purge_locked(owner, slab);
     if (owner != heap)
         hk_lock_release(&owner->lock);

@@ -38,29 +38,29 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner)
 }
 
 /* The end of what may have been written to in a run of slots, in bytes from its start. */
-static size_t hk_slots_touched(const struct hk_slab *slab, unsigned nslots)
+static size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots)
 {
     for (unsigned i = nslots; i-- > 0;)
-        if (slab[i].touched != 0)
-            return i * HK_SLOT_SIZE + slab[i].touched;
+        if (slots[i].touched != 0)
+            return i * HK_SLOT_SIZE + slots[i].touched;
     return 0;
 }
 
-static void hk_slots_set_touched(struct hk_slab *slab, unsigned nslots, size_t touched)
+void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched)
 {
     for (unsigned i = 0; i < nslots; i++) {
         size_t of_slot = touched < HK_SLOT_SIZE ? touched : HK_SLOT_SIZE;
-        slab[i].touched = (uint32_t)of_slot;
+        slots[i].touched = (uint32_t)of_slot;
         touched -= of_slot;
     }
 }
 
 /* Nothing from `end` on is touched any more. */
-static void hk_slots_limit_touched(struct hk_slab *slab, unsigned nslots, size_t end)
+static void hk_slots_limit_touched(struct hk_slot *slots, unsigned nslots, size_t end)
 {
     for (unsigned i = 0; i < nslots; i++) {
         size_t of_slot = end < HK_SLOT_SIZE ? end : HK_SLOT_SIZE;
-        slab[i].touched = slab[i].touched < of_slot ? slab[i].touched : (uint32_t)of_slot;
+        slots[i].touched = slots[i].touched < of_slot ? slots[i].touched : (uint32_t)of_slot;
         end -= of_slot;
     }
 }
@@ -85,18 +85,18 @@ void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)
     const struct hk_class *class = &hk_classes[class_number];
     size_t end = hk_colour_offset(slab, class) + (size_t)class->nblocks * class->size;
     end = hk_align_up(end, hk_os_page_size());
-    size_t touched = hk_slots_touched(slab, class->slots);
+    struct hk_slot *slots = hk_slab_slots(slab);
+    size_t touched = hk_slots_touched(slots, class->slots);
     if (touched > end && touched - end >= class->slots * HK_SLOT_SIZE / HK_TAIL_PART &&
         hk_os_purge(hk_slab_first_slot(slab) + end, class->slots * HK_SLOT_SIZE - end))
-        hk_slots_limit_touched(slab, class->slots, end);
+        hk_slots_limit_touched(slots, class->slots, end);
 }
 
 static uint64_t *hk_slab_bitmap(struct hk_slab *slab, const struct hk_class *class)
 {
-    struct hk_slot_table *table = (struct hk_slot_table *)(void *)(slab - slab->slot);
     return class->nblocks <= HK_WORD_BITS                        ? &slab->free_word
            : class->nblocks <= HK_SLAB_WORDS_NEAR * HK_WORD_BITS ? slab->free_words
-                                                                 : table->free[slab->slot];
+                                                                 : hk_slab_table(slab)->free[slab->slot];
 }
 
 void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner)
@@ -106,16 +106,16 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     slab->blocks = hk_slab_first_slot(slab) + start;
     slab->class = (uint8_t)class_number;
     slab->slots = class->slots;
-    for (unsigned i = 0; i < class->slots; i++) {
-        slab[i].head = (uint8_t)i;
-        slab[i].absent_pages = 0;
-    }
+    struct hk_slot *slots = hk_slab_slots(slab);
+    hk_slots_join(slots, class->slots);
+    for (unsigned i = 0; i < class->slots; i++)
+        slots[i].absent_pages = 0;
     slab->holed = false;
     slab->settle_at = 0; /* until it is in a bin */
     slab->nabsent = slab->idle_counted = 0;
     slab->next = slab->prev = NULL;
     hk_slab_set_nfree(slab, class->nblocks);
-    size_t touched = hk_slots_touched(slab, class->slots);
+    size_t touched = hk_slots_touched(slots, class->slots);
     size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
     slab->fresh_from = (uint16_t)(fresh_from < class->nblocks ? fresh_from : class->nblocks);
     uint64_t *free = slab->free = hk_slab_bitmap(slab, class);
@@ -131,8 +131,9 @@ void hk_slab_fini(struct hk_slab *slab)
     hk_assert(hk_slab_is_empty(slab));
     size_t start = (size_t)(slab->blocks - hk_slab_first_slot(slab));
     size_t touched = slab->fresh_from == 0 ? 0 : start + (size_t)slab->fresh_from * hk_slab_class(slab)->size;
-    size_t before = hk_slots_touched(slab, slab->slots);
-    hk_slots_set_touched(slab, slab->slots, touched > before ? touched : before);
+    struct hk_slot *slots = hk_slab_slots(slab);
+    size_t before = hk_slots_touched(slots, slab->slots);
+    hk_slots_set_touched(slots, slab->slots, touched > before ? touched : before);
     hk_slab_write_keys(slab, ((hk_key)slab->class << HK_KEY_SHIFT) | HK_KEY_GONE);
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }

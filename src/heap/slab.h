@@ -18,13 +18,13 @@
 struct hk_heap;
 
 #define HK_SLAB_WORDS (HK_SLAB_BLOCKS_MAX / HK_WORD_BITS)
-#define HK_SLAB_WORDS_NEAR 5u /* what of them has room in the descriptor */
+#define HK_SLAB_WORDS_NEAR 6u /* what of them has room in the descriptor */
 _Static_assert(HK_SLAB_WORDS == 32, "nonempty is a 32-bit mask of words");
 
 struct hk_slab {
     /* Line one: all that blocks that come and go touch. Guarded by the owner's heap lock; next and prev by the pool's
      * while the slot is EMPTY. */
-    struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY slots */
+    struct hk_slab *next, *prev; /* in a bin of the owner, or in the pool's list of EMPTY runs */
     char *blocks;                /* the first block; constant from slab_init to release */
     uint64_t *free; /* the free bitmap: free_word, free_words or the table's, by its length; constant likewise */
     uint64_t free_word;
@@ -38,23 +38,37 @@ struct hk_slab {
     uint16_t settle_at;    /* with so many free blocks the slab belongs into another bin, or is to be released */
     uint8_t bin;           /* enum hk_bin, in heap.h */
     bool holed;            /* some page may be absent */
-    uint8_t class;         /* this and slots: constant from slab_init to release */
+    uint8_t class;         /* this and slots: constant from slab_init to release, then the pool's */
     uint8_t slots;
     uint8_t slot; /* of the superslab; constant */
-    uint8_t head; /* in every slot of a run: distance to its first slot */
 
     /* Line two. */
     HK_CACHE_ALIGNED struct hk_superslab *superslab; /* constant */
     /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone. */
     struct hk_heap *_Atomic owner;
-    uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
-    uint16_t absent_pages; /* of this slot: pages given back, by the OS's page size (hole.h) */
     uint64_t free_words[HK_SLAB_WORDS_NEAR];
 };
 
-/* One per superslab that has been cut into slots; slabs fill a page. The bitmaps are those of slabs with so many blocks
- * that there is no room in the descriptor. */
+/* What is known of each slot of a slab, close together: long slabs have many. */
+struct hk_slot {
+    uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
+    uint16_t absent_pages; /* while one is: pages given back, by the OS's page size (hole.h) */
+    uint8_t head;          /* distance to the first slot of the slab, or of the EMPTY run; others may look */
+};
+
+HK_INLINE unsigned hk_slot_head(const struct hk_slot *slot) { return __atomic_load_n(&slot->head, __ATOMIC_RELAXED); }
+
+/* Makes n slots belong together. */
+HK_INLINE void hk_slots_join(struct hk_slot *slots, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++)
+        __atomic_store_n(&slots[i].head, (uint8_t)i, __ATOMIC_RELAXED);
+}
+
+/* One per superslab that has been cut into slots. The bitmaps are those of slabs with so many blocks that there is no
+ * room in the descriptor. */
 struct hk_slot_table {
+    struct hk_slot slots[HK_SLOTS_PER_SUPERSLAB];
     struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
     uint64_t free[HK_SLOTS_PER_SUPERSLAB][HK_SLAB_WORDS];
 };
@@ -63,6 +77,18 @@ _Static_assert(offsetof(struct hk_slab, superslab) == HK_CACHE_LINE, "what block
 _Static_assert(sizeof(struct hk_slab) == 2 * HK_CACHE_LINE, "a slab's descriptor is two cache lines");
 
 HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
+
+HK_INLINE struct hk_slot_table *hk_slab_table(const struct hk_slab *slab)
+{
+    const struct hk_slab *slabs = slab - slab->slot;
+    return (struct hk_slot_table *)((uintptr_t)slabs - offsetof(struct hk_slot_table, slabs));
+}
+
+/* The slots of a slab, from its first one on. */
+HK_INLINE struct hk_slot *hk_slab_slots(const struct hk_slab *slab) { return &hk_slab_table(slab)->slots[slab->slot]; }
+
+/* False if the slot is further back in a slab of several. */
+HK_INLINE bool hk_slab_is_first(const struct hk_slab *slab) { return hk_slot_head(hk_slab_slots(slab)) == 0; }
 
 HK_INLINE unsigned hk_slab_nwords(const struct hk_slab *slab)
 {
@@ -118,6 +144,8 @@ HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned
     return false;
 }
 
+/* Says of slots without a slab that their first bytes, so many, may have been written to. */
+void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched);
 /* True if slabs of the class never use so much of their slots' end that it is given back before they begin. */
 bool hk_class_has_tail(unsigned class);
 /* Gives back what an earlier slab has touched of the slots and one of this class never will. Before hk_slab_init. */

@@ -28,7 +28,8 @@ struct hk_superslab {
     uint32_t run;          /* FREE, first and last of a run: its length */
     uint32_t run_resident; /* FREE, first of a run: superslabs of it with resident memory */
     uint32_t active;       /* CARVED: slots in use */
-    uint32_t empty;        /* CARVED: slots EMPTY, with memory; the other free ones are UNUSED and zero */
+    uint32_t empty;        /* CARVED: slots EMPTY, with memory; the other free ones are UNUSED and zero. FREE: what had
+                              memory, for when it is carved again, unless it loses it or is a large block's first */
     uint32_t purging;      /* CARVED: slots PURGING */
     uint32_t purged;       /* CARVED: UNUSED slots that had memory */
     uint8_t state;         /* enum hk_superslab_state */
@@ -49,8 +50,9 @@ HK_INLINE unsigned hk_slot_number(const void *p)
 /* The slab of a pointer whose key says that it is in one of the class. */
 HK_INLINE struct hk_slab *hk_slab_at(const void *p, const struct hk_class *class)
 {
-    struct hk_slab *slab = &hk_superslab_at(p)->table->slabs[hk_slot_number(p)];
-    return class->slots == 1 ? slab : slab - slab->head;
+    struct hk_slot_table *table = hk_superslab_at(p)->table;
+    unsigned slot = hk_slot_number(p);
+    return &table->slabs[class->slots == 1 ? slot : slot - hk_slot_head(&table->slots[slot])];
 }
 
 /* The slab in whose slots p lies, for a pointer that may be anything. NULL if it has no key of a slab, or a stale one

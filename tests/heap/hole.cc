@@ -71,7 +71,7 @@ size_t pages_of(const hk_slab *slab) { return slab->slots * (HK_SLOT_SIZE / page
 bool is_absent(const hk_slab *slab, size_t page)
 {
     size_t per_slot = HK_SLOT_SIZE / page_size();
-    return ((slab[page / per_slot].absent_pages >> (page % per_slot)) & 1) != 0;
+    return ((hk_slab_slots(slab)[page / per_slot].absent_pages >> (page % per_slot)) & 1) != 0;
 }
 size_t first_page_of(const hk_slab *slab, unsigned block)
 {
@@ -295,7 +295,7 @@ TEST_F(Hole, InSlabsOfSeveralSlots)
         EXPECT_FALSE(is_resident(page_at(slab, page))) << "page " << page;
     }
     for (unsigned slot = 0; slot < slab->slots; slot++)
-        EXPECT_NE(slab[slot].absent_pages, 0u) << "slot " << slot;
+        EXPECT_NE(hk_slab_slots(slab)[slot].absent_pages, 0u) << "slot " << slot;
     EXPECT_GT(to, 2 * per_slot);
     EXPECT_EQ(slab->nabsent, blocks.size() - 2);
     expect_content({blocks.front(), blocks.back()});
@@ -303,7 +303,7 @@ TEST_F(Hole, InSlabsOfSeveralSlots)
     std::vector<void *> again = heap.take(kRun, static_cast<unsigned>(blocks.size()) - 2);
     EXPECT_EQ(again, part(blocks, 1, blocks.size() - 1));
     for (unsigned slot = 0; slot < slab->slots; slot++)
-        EXPECT_EQ(slab[slot].absent_pages, 0u) << "slot " << slot;
+        EXPECT_EQ(hk_slab_slots(slab)[slot].absent_pages, 0u) << "slot " << slot;
     give(blocks);
 }
 

@@ -139,14 +139,38 @@ inline unsigned longest_run(uint32_t bits)
     return best;
 }
 
+/* Each EMPTY slot knows the first of its run, which knows how many follow. */
+inline void check_empty_runs(const hk_superslab *superslab)
+{
+    for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
+        if (((superslab->empty >> i) & 1) == 0)
+            continue;
+        unsigned distance = superslab->table->slots[i].head;
+        ASSERT_LE(distance, i);
+        EXPECT_LT(distance, superslab->table->slabs[i - distance].slots) << "slot " << i;
+        if (distance == 0) {
+            uint32_t run = hk_low_mask32(superslab->table->slabs[i].slots) << i;
+            EXPECT_EQ(superslab->empty & run, run) << "the run of slot " << i << " has gaps";
+        } else {
+            EXPECT_EQ(superslab->table->slots[i - 1].head, distance - 1) << "slot " << i;
+        }
+    }
+}
+
 /* Each slot is in one state; each superslab in the bin of its longest run of free slots; keys say what the slots are. */
 inline void check_pool()
 {
     size_t active = 0, empty = 0;
     for (hk_superslab *superslab : all_superslabs()) {
+        SCOPED_TRACE(testing::Message() << "superslab " << static_cast<void *>(superslab->base));
+        if (superslab->state == HK_SUPERSLAB_FREE && superslab->table != nullptr && !superslab->zero &&
+            !superslab->was_large) { /* it knows what was EMPTY */
+            for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++)
+                EXPECT_EQ((superslab->empty >> i) & 1, superslab->table->slots[i].touched != 0) << "slot " << i;
+            check_empty_runs(superslab);
+        }
         if (superslab->state != HK_SUPERSLAB_CARVED)
             continue;
-        SCOPED_TRACE(testing::Message() << "superslab " << static_cast<void *>(superslab->base));
         EXPECT_EQ(superslab->active & superslab->empty, 0u);
         EXPECT_EQ(superslab->active & superslab->purging, 0u);
         EXPECT_EQ(superslab->empty & superslab->purging, 0u);
@@ -161,9 +185,11 @@ inline void check_pool()
             if (((superslab->active >> i) & 1) == 0) {
                 EXPECT_EQ(hk_slab_owner(slab), nullptr) << "slot " << i << " is free and has an owner";
                 ASSERT_LT(slab->class_, HK_NCLASSES);
-                EXPECT_EQ(((superslab->empty | superslab->purging) >> i) & 1, slab->touched != 0) << "slot " << i;
+                EXPECT_EQ(((superslab->empty | superslab->purging) >> i) & 1, superslab->table->slots[i].touched != 0)
+                    << "slot " << i;
             }
         }
+        check_empty_runs(superslab);
     }
     EXPECT_EQ(active, hk_pool_counts.slots_active);
     EXPECT_EQ(empty, hk_pool_counts.slots_empty);
@@ -187,7 +213,7 @@ inline void check_holes(hk_slab *slab, bool some_out)
     const hk_class *c = hk_slab_class(slab);
     const size_t page_size = hk_os_page_size(), pages_per_slot = HK_SLOT_SIZE / page_size;
     auto is_absent = [&](size_t page) {
-        return ((slab[page / pages_per_slot].absent_pages >> (page % pages_per_slot)) & 1) != 0;
+        return ((hk_slab_slots(slab)[page / pages_per_slot].absent_pages >> (page % pages_per_slot)) & 1) != 0;
     };
     size_t absent_pages = 0;
     for (size_t page = 0; page < slab->slots * pages_per_slot; page++)

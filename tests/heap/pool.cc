@@ -1,6 +1,9 @@
 /* The pool: the three stages in their order, affinity of classes, runs of slots, giving back and purging. */
 #include "test_heap.h"
 
+#include <random>
+#include <sys/mman.h>
+
 namespace
 {
 
@@ -209,6 +212,212 @@ TEST_F(Pool, SlotsOfARunServeAsSingleOnes)
     release_untouched(pin);
 }
 
+TEST_F(Pool, TheSlotsOfASlabServeTheNextOfItsClass)
+{
+    hk_slab *pin = acquire(kClass), *run = acquire(kRun), *behind = acquire(kRun);
+    use_and_release(run, kRun, hk_classes[kRun].nblocks);
+    use_and_release(behind, kRun, hk_classes[kRun].nblocks);
+    check_pool();
+    since(&Counts::stage1_same_class);
+    EXPECT_EQ(acquire(kRun), behind) << "the last that ended comes first";
+    EXPECT_EQ(acquire(kRun), run);
+    EXPECT_EQ(since(&Counts::stage1_same_class), 2u);
+    release_untouched(run, 3);
+    release_untouched(behind, 3);
+    release_untouched(pin);
+}
+
+TEST_F(Pool, ACachedSuperslabServesARunBeforeSlotsWithoutMemory)
+{
+    std::vector<hk_slab *> slots;
+    while (slots.size() < 2 || slots.back()->superslab == slots.front()->superslab)
+        slots.push_back(acquire(kClass));
+    hk_slab *other = slots.back();
+    slots.pop_back();
+    for (size_t i = 1; i < slots.size(); i++)
+        release_untouched(slots[i]);
+    use_and_release(other, kClass);
+    ASSERT_TRUE(other->superslab->resident);
+    hk_slab *run = acquire(kRun);
+    EXPECT_EQ(run->superslab, other->superslab);
+    check_pool();
+    release_untouched(run, 3);
+    release_untouched(slots[0]);
+}
+
+TEST_F(Pool, ACachedSuperslabGivesARunThatHasMemory)
+{
+    std::vector<hk_slab *> slots;
+    for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++)
+        slots.push_back(acquire(kClass));
+    hk_superslab *superslab = slots[0]->superslab;
+    for (hk_slab *slab : slots) {
+        ASSERT_EQ(slab->superslab, superslab);
+        if (slab->slot >= 10)
+            use_and_release(slab, kClass);
+        else
+            release_untouched(slab);
+    }
+    ASSERT_TRUE(superslab->resident);
+    hk_slab *run = acquire(kRun);
+    EXPECT_EQ(run->superslab, superslab);
+    EXPECT_GE(run->slot, 10);
+    release_untouched(run, 3);
+}
+
+TEST_F(Pool, ARunThatWasCutDoesNotHideTheOthersOfItsClass)
+{
+    hk_slab *pin = acquire(kClass), *runs[3];
+    for (hk_slab *&run : runs)
+        run = acquire(kRun);
+    for (hk_slab *run : runs)
+        use_and_release(run, kRun, hk_classes[kRun].nblocks);
+    hk_slab *single = acquire(kClass);
+    EXPECT_EQ(single, runs[2] + 2) << "the end of the last run";
+    since(&Counts::stage1_same_class);
+    hk_slab *again = acquire(kRun);
+    EXPECT_EQ(again, runs[1]);
+    EXPECT_EQ(since(&Counts::stage1_same_class), 1u);
+    check_pool();
+    release_untouched(again, 3);
+    release_untouched(single);
+    release_untouched(pin);
+}
+
+/* Slots that were fetched for a warm pool, and not used. */
+TEST_F(Pool, ASlotOfARunThatIsNotUsedComesBackAsItWas)
+{
+    hk_slab *pin = acquire(kClass), *run = acquire(kRun);
+    live(run, kRun, hk_classes[kRun].nblocks);
+    run->used_at = 12345;
+    hk_pool_release(run, 3);
+    hk_slab *slot = acquire(kClass);
+    EXPECT_EQ(slot, run + 2);
+    release_untouched(slot);
+    EXPECT_EQ(slot->class_, kRun);
+    EXPECT_EQ(slot->used_at, 12345u);
+    release_untouched(pin);
+}
+
+/* Slabs of many lengths, begun and ended in no order, and all that may happen to superslabs meanwhile: runs of EMPTY
+ * slots are cut, kept and forgotten; what is fresh is zero. Pages that are locked refuse to go. */
+class PoolFuzz : public Pool
+{
+  protected:
+    std::mt19937 random{7};
+    std::vector<std::pair<hk_slab *, unsigned>> slabs;
+    std::vector<std::pair<hk_superslab *, unsigned>> large;
+    std::vector<char *> locked;
+
+    unsigned below(size_t n) { return static_cast<unsigned>(random() % n); }
+
+    void begin_slab()
+    {
+        const unsigned classes[] = {kClass, kOther, kRun, 54, 63, 67, 71, 75, 79, 85};
+        unsigned c = classes[below(std::size(classes))];
+        hk_slab *slab = acquire(c);
+        ASSERT_NE(slab, nullptr);
+        slabs.emplace_back(slab, c);
+        if (below(8) == 0)
+            return; /* it is not used */
+        hk_slab_trim_tail(slab, c);
+        hk_slab_init(slab, c, kOwner);
+        for (unsigned b = slab->fresh_from; b < hk_classes[c].nblocks; b += 1 + below(7)) {
+            const char *p = static_cast<const char *>(hk_slab_block(slab, b));
+            for (size_t at = 0; at < hk_classes[c].size; at += 512)
+                ASSERT_EQ(p[at], 0) << "block " << b << " is not fresh";
+        }
+        std::vector<void *> blocks = take_blocks(slab, below(hk_classes[c].nblocks + 1u));
+        for (unsigned b = 0; b < blocks.size(); b++) {
+            static_cast<char *>(blocks[b])[0] = static_cast<char *>(blocks[b])[hk_classes[c].size - 1] = 0x5a;
+            ASSERT_TRUE(put_block(slab, b));
+        }
+        hk_slab_fini(slab);
+    }
+    void end_slab()
+    {
+        std::swap(slabs[below(slabs.size())], slabs.back());
+        auto [slab, c] = slabs.back();
+        slabs.pop_back();
+        hk_pool_release(slab, hk_classes[c].slots);
+    }
+    void begin_large()
+    {
+        HeldLock held(&hk_pool_lock);
+        unsigned n = 1 + below(3);
+        hk_superslab *first = hk_superslabs_acquire(n, HK_SUPERSLAB_LARGE);
+        ASSERT_NE(first, nullptr);
+        for (unsigned i = 0; i < n; i++)
+            memset(hk_superslab_next(first, i)->base, 0x77, below(HK_SUPERSLAB_SIZE));
+        large.emplace_back(first, n);
+    }
+    void end_large()
+    {
+        HeldLock held(&hk_pool_lock);
+        hk_superslabs_release(large.back().first, large.back().second, true);
+        large.pop_back();
+    }
+    void lock_a_page()
+    {
+        char *p = slabs[below(slabs.size())].first->superslab->base + below(HK_SLOTS_PER_SUPERSLAB) * HK_SLOT_SIZE;
+        if (mlock(p, 4096) == 0)
+            locked.push_back(p);
+    }
+    void unlock_all()
+    {
+        for (char *p : locked)
+            munlock(p, 4096);
+        locked.clear();
+    }
+    void step()
+    {
+        unsigned what = below(100);
+        if (what < 45 && slabs.size() < 40)
+            begin_slab();
+        else if (what < 90 && !slabs.empty())
+            end_slab();
+        else if (what == 90 && large.size() < 4)
+            begin_large();
+        else if (what == 91 && !large.empty())
+            end_large();
+        else if (what == 92)
+            hk_pool_prewarm(1 + below(2), below(2) == 0 ? kRun : kClass, below(2) == 0);
+        else if (what == 93)
+            hk_superslabs_purge(below(2), UINT64_MAX, SIZE_MAX);
+        else if (what == 94)
+            hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
+        else if (what == 95 && below(4) == 0)
+            hk_superslabs_unmap_free();
+        else if (what == 96 && !slabs.empty() && locked.size() < 8)
+            lock_a_page();
+        else if (what == 97)
+            unlock_all();
+        else if (what == 98)
+            after_fork();
+    }
+    static void after_fork()
+    {
+        HeldLock held(&hk_pool_lock);
+        hk_pool_after_fork();
+    }
+};
+
+TEST_F(PoolFuzz, RunsAreCutKeptAndForgottenInAnyOrder)
+{
+    for (unsigned steps = 0; steps < 8000 && !HasFailure(); steps++) {
+        SCOPED_TRACE(steps);
+        step();
+        check_pool();
+        check_superslabs();
+    }
+    while (!slabs.empty())
+        end_slab();
+    while (!large.empty())
+        end_large();
+    unlock_all();
+    check_pool();
+}
+
 /* ---- Purging ---- */
 
 TEST_F(Pool, PurgedSlotsAreZeroAndUnusedAgain)
@@ -247,7 +456,7 @@ TEST_F(Pool, NobodyTakesASlotThatIsBeingPurged)
         slab->superslab->active &= ~bit(slab);
         slab->superslab->purging |= bit(slab);
         hk_pool_counts.slots_active--;
-        slab->touched = 1;
+        hk_slab_slots(slab)->touched = 1;
     }
     std::vector<hk_slab *> slots;
     while (slots.empty() || slots.back()->superslab == slab->superslab)
