@@ -387,8 +387,9 @@ HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
 void *hk_realloc_any(void *p, size_t n, const char *call)
 {
     hk_key class = hk_key_of(p) ^ hk_self.owner_key;
-    if (HK_LIKELY(class < HK_NCLASSES && hk_realloc_stays(hk_classes[class].size, n) && *hk_self.top[class] != p))
-        return p; /* the slab is mine */
+    if (HK_LIKELY(class < HK_NCLASSES && hk_realloc_stays(hk_classes[class].size, n) && *hk_self.top[class] != p &&
+                  hk_self.top[class] != HK_NO_MAGAZINE)) /* which does not tell what was freed last */
+        return p;                                        /* the slab is mine */
     return hk_realloc_slow(p, n, call);
 }
 

@@ -123,8 +123,6 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     hk_slab_account(heap, slab, 0);
     hk_bin_unlink(heap, slab);
     hk_class_count_slab(heap, slab->class, -1);
-    if (heap->classes[slab->class].nslabs == 0)
-        heap->classes[slab->class].guest_allocs = 0;
     heap->counts.slabs_released++;
     heap->released = true;
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */

@@ -20,6 +20,13 @@ static unsigned hk_capacity_first(unsigned class)
     return size <= 9 * HK_KIB ? 8 : size <= 18 * HK_KIB ? 4 : size <= 33 * HK_KIB ? 2 : 1;
 }
 
+/* What stays of a magazine when its heap is not busy. Blocks of more than 128 KiB go to their slabs then, where others
+ * find them: one of each such class would be 7 MiB for each thread. */
+static unsigned hk_capacity_quiet(unsigned class)
+{
+    return hk_classes[class].size <= 129 * HK_KIB ? hk_capacity_first(class) : 0;
+}
+
 /* The first few blocks of each class are not charged to the budget: a few large classes would use it up. */
 static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
 {
@@ -41,6 +48,7 @@ static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void 
     heap->magazine_bytes -= hk_budgeted_bytes(class, c->capacity);
     c->capacity = (uint8_t)capacity;
     if (capacity == 0) {
+        c->held = 0;
         tops[class] = HK_NO_MAGAZINE;
         return;
     }
@@ -182,14 +190,14 @@ void hk_magazine_abandon(struct hk_heap *heap, unsigned class, void **tops[HK_NC
 
 /* ---- Growing within the budget, and shrinking ---- */
 
-/* Gives up what magazines hold beyond the first few blocks, the reserves and the warm slots. */
+/* Gives up what magazines hold beyond what stays when a heap is not busy, the reserves and the warm slots. */
 static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
-        unsigned first = hk_capacity_first(class);
+        unsigned quiet = hk_capacity_quiet(class);
         hk_reserve_empty(heap, class, fault);
-        if (heap->classes[class].capacity > first)
-            hk_magazine_cut(heap, class, tops, first, fault);
+        if (heap->classes[class].capacity > quiet)
+            hk_magazine_cut(heap, class, tops, quiet, fault);
     }
     hk_heap_release_warm(heap);
 }
@@ -239,19 +247,26 @@ static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **top
     return true;
 }
 
+/* The least of what bounds a magazine now: its class, the option, the whole budget, and that the heap is not busy. */
+static unsigned hk_capacity_most(const struct hk_heap *heap, unsigned class)
+{
+    size_t most = hk_classes[class].magazine_max;
+    size_t by_option = hk_option(magazine_blocks);
+    size_t by_budget = hk_capacity_first(class) + hk_option(thread_budget) / hk_classes[class].size;
+    size_t by_rest = heap->busy_count < HK_BUSY_REFILLS ? hk_capacity_quiet(class) : most;
+    most = most < by_option ? most : by_option;
+    most = most < by_budget ? most : by_budget;
+    return (unsigned)(most < by_rest ? most : by_rest);
+}
+
 static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     unsigned capacity = heap->classes[class].capacity;
-    unsigned max = hk_classes[class].magazine_max;
-    unsigned option_max = (unsigned)hk_option(magazine_blocks);
-    max = max < option_max ? max : option_max;
-    unsigned first = hk_capacity_first(class);
-    unsigned wanted = capacity == 0 ? first : capacity * 2 + 1;
-    wanted = wanted < max ? wanted : max;
+    unsigned most = hk_capacity_most(heap, class);
+    unsigned wanted = capacity == 0 ? hk_capacity_first(class) : capacity * 2 + 1;
+    wanted = wanted < most ? wanted : most;
     /* The larger it is, the more demand it takes to show that the class deserves more. */
     if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
-        return;
-    if (capacity != 0 && heap->busy_count < HK_BUSY_REFILLS)
         return;
     heap->classes[class].demand = 0;
     if (capacity == 0 ||
@@ -290,6 +305,11 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NC
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
+    if (c->capacity == 0) {
+        void *p = NULL;
+        heap->counts.single_blocks += hk_heap_take(heap, class, &p + 1, 1, NULL, fault);
+        return p;
+    }
     unsigned got = c->reserve != NULL ? hk_reserve_take(heap, class, tops)
                                       : hk_magazine_take(heap, class, tops, (c->capacity + 1u) / 2, fault);
     if (got == 0)
@@ -315,7 +335,7 @@ static void hk_magazine_give_half(struct hk_heap *heap, unsigned class, void **t
 }
 
 /* Puts a block of the heap into the magazine of its class; one that is full gives its older half away first. False if
- * the class has no magazine yet. A block that lies on top already, or whose slab goes when an earlier copy of it is
+ * the class has no magazine. A block that lies on top already, or whose slab goes when an earlier copy of it is
  * given back, was freed twice; what else is wrong with a block is found when it is flushed. */
 HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p,
                                 struct hk_fault *fault)
@@ -334,14 +354,26 @@ HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **top
     return true;
 }
 
+/* True if a block is in use, as far as its slab knows, which is one of the heap. */
+static bool hk_heap_uses(const struct hk_heap *heap, unsigned class, const void *p)
+{
+    const struct hk_class *c = &hk_classes[class];
+    return hk_key_of_any(p) == (heap->key | class) && hk_slab_uses(hk_slab_at(p, c), c, p);
+}
+
 void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault)
 {
-    if (hk_magazine_is_full(tops[class])) {
+    if (hk_magazine_is_full(tops[class]))
         hk_heap_count_busy(heap, tops, fault);
-        if (heap->classes[class].capacity == 0)
-            hk_magazine_grow(heap, class, tops, fault);
-        else
-            heap->exchanges++;
+    if (tops[class] == HK_NO_MAGAZINE) {
+        hk_magazine_grow(heap, class, tops, fault);
+        /* Without a magazine, what was freed before went to its slab: that knows if it was this. */
+        if (tops[class] == HK_NO_MAGAZINE || !hk_heap_uses(heap, class, p)) {
+            hk_heap_put_class(heap, class, &p, 1, fault);
+            return;
+        }
+    } else if (hk_magazine_is_full(tops[class])) {
+        heap->exchanges++;
     }
     hk_magazine_stow(heap, class, tops, p, fault);
 }

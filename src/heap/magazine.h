@@ -30,11 +30,11 @@ HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & 
 
 /* The slow path is taken to allocate a block of a class. */
 void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
-/* Fills an empty magazine, and returns a block of it; NULL without memory. May take capacity from other magazines,
- * and reserves. */
+/* Fills an empty magazine, if it has any capacity, and returns a block; NULL without memory. May take capacity from
+ * other magazines, and reserves. */
 void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Puts a block that the thread frees into its magazine; one that is full first gives its older half to its reserve or
- * to the slabs. */
+/* Puts a block that the thread frees into its magazine, or to its slab if that has no capacity; a magazine that is full
+ * first gives its older half to its reserve or to the slabs. */
 void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
 /* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL and the class has one, where
  * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */

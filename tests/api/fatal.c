@@ -395,6 +395,17 @@ static void realloc_freed(size_t n)
     (void)!realloc(p, 2 * n);
 }
 
+/* Where it lies it would be large enough, and others of its slab are in use. */
+static void realloc_freed_to_less(size_t n)
+{
+    static void *before[FLUSH], *behind[FLUSH];
+    allocate_all(before, FLUSH, n);
+    char *p = told_block(n);
+    allocate_all(behind, FLUSH, n);
+    free(p);
+    (void)!realloc(p, n - n / 10);
+}
+
 static void realloc_freed_long_ago(size_t n)
 {
     static void *blocks[3 * FLUSH];
@@ -544,6 +555,9 @@ static const struct fault {
     {"realloc-freed-100K", realloc_freed, 100 * KIB, "realloc" USE_AFTER_FREE, 0},
     {"realloc-freed-10M", realloc_freed, 10 * MIB, "realloc" USE_AFTER_FREE, 0},
     {"realloc-freed-200M", realloc_freed, 200 * MIB, "realloc" EITHER(USE_AFTER_FREE, NOT_OURS), 0},
+    {"realloc-freed-to-less-64", realloc_freed_to_less, 64, "realloc" USE_AFTER_FREE, 0},
+    {"realloc-freed-to-less-20K", realloc_freed_to_less, 20 * KIB, "realloc" USE_AFTER_FREE, 0},
+    {"realloc-freed-to-less-300K", realloc_freed_to_less, 300 * KIB, "realloc" USE_AFTER_FREE, 0},
     {"realloc-freed-long-ago", realloc_freed_long_ago, 64, "realloc" USE_AFTER_FREE, 0},
     {"realloc-stack", realloc_of_the_stack, 100, "realloc" NOT_OURS, 0},
     {"realloc-static", realloc_of_static_memory, 100, "realloc" NOT_OURS, 0},

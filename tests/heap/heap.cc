@@ -266,6 +266,22 @@ TEST_F(Heap, ManyClassesInTurnDoNotKeepEachOtherGuests)
         heap->classes[c].guest_allocs = 0;
 }
 
+/* The slab of a large block ends with it. */
+TEST_F(Heap, IsNoGuestAgainBecauseItsSlabEnds)
+{
+    TestHeap heap;
+    {
+        HeldLock held(&heap->lock);
+        while (hk_heap_is_guest_for(heap.get(), kRun)) {}
+    }
+    void *p = heap.take_one(kRun);
+    heap.give({p});
+    HeldLock held(&heap->lock);
+    EXPECT_EQ(heap->classes[kRun].nslabs, 0u);
+    EXPECT_FALSE(hk_heap_is_guest_for(heap.get(), kRun));
+    heap->classes[kRun].guest_allocs = 0;
+}
+
 TEST_F(Heap, AClassTakesItsSlabFromTheGuestsWithIt)
 {
     hk_fault fault{};

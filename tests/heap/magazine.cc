@@ -69,8 +69,8 @@ TEST_F(Magazine, FlushKnowsAPointerThatIsNone)
     TestHeap heap;
     void *p = heap.take_one(k64);
     void *tagged = reinterpret_cast<void *>(reinterpret_cast<uintptr_t>(p) | 1ull << 48);
-    heap.free(k64, tagged);
     heap.free(k64, p);
+    heap.free(k64, tagged);
     hk_fault fault = heap.flush(k64);
     EXPECT_EQ(fault.kind, HK_FAULT_FOREIGN);
     EXPECT_TRUE(fault.late);
@@ -129,6 +129,14 @@ void demand(TestHeap &heap, unsigned size_class, std::chrono::milliseconds time)
     }
 }
 
+/* Lets the magazine of a class grow to its largest. */
+void grow(TestHeap &heap, unsigned size_class)
+{
+    for (int i = 0; i < 50 && heap->classes[size_class].capacity < hk_classes[size_class].magazine_max; i++)
+        demand(heap, size_class, std::chrono::milliseconds(20));
+    ASSERT_EQ(heap->classes[size_class].capacity, hk_classes[size_class].magazine_max);
+}
+
 TEST_F(Magazine, StartSmallAndGrowWithDemand)
 {
     TestHeap heap;
@@ -137,9 +145,7 @@ TEST_F(Magazine, StartSmallAndGrowWithDemand)
     EXPECT_GE(first, 2u);
     EXPECT_LT(first, hk_classes[k64].magazine_max);
     heap.free(k64, p);
-    for (int i = 0; i < 50 && heap->classes[k64].capacity < hk_classes[k64].magazine_max; i++)
-        demand(heap, k64, std::chrono::milliseconds(20));
-    EXPECT_EQ(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
+    grow(heap, k64);
     heap.flush(k64);
 }
 
@@ -153,8 +159,7 @@ void rest(TestHeap &heap, uint64_t ms)
 TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
 {
     TestHeap heap;
-    for (int i = 0; i < 50 && heap->classes[k64].capacity < hk_classes[k64].magazine_max; i++)
-        demand(heap, k64, std::chrono::milliseconds(20));
+    grow(heap, k64);
     heap.flush(k64);
     std::vector<void *> blocks = heap.take(k64, 100);
     for (void *p : blocks)
@@ -172,6 +177,83 @@ TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
     EXPECT_EQ(heap->classes[k64].reserve, nullptr);
     heap.flush(k1024);
     heap.flush(k64);
+}
+
+/* One each of all large classes would be 7 MiB that nobody else can reach. */
+TEST_F(Magazine, HoldLargeBlocksOnlyWhileTheHeapIsBusy)
+{
+    constexpr unsigned kLarge = 70, kSmaller = 60;
+    ASSERT_GT(hk_classes[kLarge].size, 200u << 10);
+    ASSERT_LT(hk_classes[kSmaller].size, 128u << 10);
+    TestHeap heap;
+    rest(heap, 1100);
+    void *p = heap.alloc(kLarge), *q = heap.alloc(kSmaller);
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(heap->classes[kLarge].capacity, 0u);
+    EXPECT_EQ(heap.free(kLarge, p).kind, HK_FAULT_NONE);
+    EXPECT_EQ(heap->classes[kLarge].nslabs, 0u) << "it went to its slab, and that to the pool";
+    heap.free(kSmaller, q);
+    EXPECT_EQ(heap.in_magazine(kSmaller), 1u);
+    demand(heap, kLarge, std::chrono::milliseconds(20));
+    EXPECT_GE(heap->classes[kLarge].capacity, 1u);
+    EXPECT_GE(heap.in_magazine(kLarge), 1u);
+    rest(heap, 1100);
+    heap.give({heap.refill(kSmaller + 1)});
+    EXPECT_EQ(heap->classes[kLarge].capacity, 0u);
+    EXPECT_EQ(heap->classes[kLarge].nslabs, 0u);
+    heap.flush(kSmaller);
+    heap.flush(kSmaller + 1);
+}
+
+/* The first copy went to the slab, and the second comes when the magazine begins. */
+TEST_F(Magazine, ADoubleFreeInARowIsFoundWhereTheMagazineBegins)
+{
+    constexpr unsigned kLarge = 70;
+    TestHeap heap;
+    void *neighbour = heap.take_one(kLarge), *p = heap.take_one(kLarge);
+    ASSERT_EQ(hk_slab_of(p), hk_slab_of(neighbour));
+    ASSERT_EQ(heap.free(kLarge, p).kind, HK_FAULT_NONE);
+    ASSERT_EQ(heap->classes[kLarge].capacity, 0u);
+    hk_fault fault{};
+    do { /* until the clock does not step meanwhile */
+        heap->busy_step = hk_os_now_ms();
+        heap->busy_count = 127;
+        fault = heap.free(kLarge, p);
+        EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    } while (heap->classes[kLarge].capacity == 0);
+    EXPECT_EQ(fault.ptr, p);
+    EXPECT_EQ(heap.in_magazine(kLarge), 0u);
+    heap.flush(kLarge);
+    heap.give({neighbour});
+}
+
+/* One that was halved, down to less than it began with, goes back to that and no further. */
+TEST_F(Magazine, GrowOnlyWhileTheHeapIsBusy)
+{
+    TestHeap heap;
+    heap.give({heap.refill(k64)});
+    heap.flush(k64);
+    unsigned first = heap->classes[k64].capacity;
+    heap->classes[k64].capacity = static_cast<uint8_t>(first - 1);
+    heap.tops()[k64] = hk_magazine_bottom(heap.get(), k64);
+    *heap.tops()[k64] = nullptr;
+    for (int i = 0; i < 200; i++) {
+        heap->busy_count = 0;
+        heap.give({heap.refill(k64)});
+        heap.flush(k64);
+    }
+    EXPECT_EQ(heap->classes[k64].capacity, first);
+}
+
+/* A step that the whole budget cannot pay for would only take from the others. */
+TEST_F(Magazine, GrowAsFarAsTheBudgetGoes)
+{
+    constexpr unsigned kLargest = HK_CLASS_FIRST_ALIGNED - 1;
+    TestHeap heap;
+    demand(heap, kLargest, std::chrono::milliseconds(50));
+    EXPECT_EQ(heap->classes[kLargest].capacity, 1 + hk_option(thread_budget) / hk_classes[kLargest].size);
+    EXPECT_LT(heap->classes[kLargest].capacity, hk_classes[kLargest].magazine_max);
+    heap.flush(kLargest);
 }
 
 TEST_F(Magazine, StayWithinTheirBounds)
@@ -195,14 +277,18 @@ TEST_F(Magazine, StayWithinTheirBounds)
 class Reserve : public Magazine
 {
   protected:
-    /* Lets the magazine of a class grow to its largest, and leaves it and its reserve empty. */
-    void grow(unsigned size_class)
+    /* The magazine is at its largest, and empty as its reserve. */
+    void prepare(unsigned size_class)
     {
-        for (int i = 0; i < 50 && heap->classes[size_class].capacity < hk_classes[size_class].magazine_max; i++)
-            demand(heap, size_class, std::chrono::milliseconds(20));
-        ASSERT_EQ(heap->classes[size_class].capacity, hk_classes[size_class].magazine_max);
+        grow(heap, size_class);
         heap.flush(size_class);
         ASSERT_EQ(heap->classes[size_class].reserve, nullptr);
+    }
+    void close(unsigned size_class)
+    {
+        hk_fault fault{};
+        HeldLock held(&heap->lock);
+        hk_magazine_close(heap.get(), size_class, heap.tops(), &fault);
     }
     std::vector<void *> free_all(unsigned size_class, std::vector<void *> blocks)
     {
@@ -223,7 +309,7 @@ class Reserve : public Magazine
 
 TEST_F(Reserve, KeepsWhatAFullMagazineGivesAway)
 {
-    grow(k64);
+    prepare(k64);
     hk_heap_counts before = heap->counts;
     std::vector<void *> blocks = heap.take(k64, 500);
     free_all(k64, blocks);
@@ -242,11 +328,7 @@ TEST_F(Reserve, KeepsWhatAFullMagazineGivesAway)
 
 TEST_F(Reserve, IsForMagazinesThatHaveGrownToTheirLargest)
 {
-    hk_fault fault{};
-    {
-        HeldLock held(&heap->lock);
-        hk_magazine_close(heap.get(), k64, heap.tops(), &fault);
-    }
+    close(k64);
     free_all(k64, heap.take(k64, 500));
     EXPECT_LT(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
     EXPECT_EQ(heap->classes[k64].reserve, nullptr);
@@ -256,11 +338,7 @@ TEST_F(Reserve, IsForMagazinesThatHaveGrownToTheirLargest)
 TEST_F(Reserve, IsNotForThreadsThatAreToKeepLess)
 {
     WithOption few("magazine_blocks", "4");
-    {
-        hk_fault fault{};
-        HeldLock held(&heap->lock);
-        hk_magazine_close(heap.get(), k64, heap.tops(), &fault);
-    }
+    close(k64);
     demand(heap, k64, std::chrono::milliseconds(20));
     EXPECT_EQ(heap->classes[k64].capacity, 4u);
     free_all(k64, heap.take(k64, 500));
@@ -270,7 +348,7 @@ TEST_F(Reserve, IsNotForThreadsThatAreToKeepLess)
 
 TEST_F(Reserve, IsNotForMediumBlocks)
 {
-    grow(kRun);
+    prepare(kRun);
     free_all(kRun, heap.take(kRun, 60));
     EXPECT_EQ(heap->classes[kRun].reserve, nullptr);
     heap.flush(kRun);
@@ -278,8 +356,8 @@ TEST_F(Reserve, IsNotForMediumBlocks)
 
 TEST_F(Reserve, ReservesShareSoManyParcels)
 {
-    grow(k64);
-    grow(k1024);
+    prepare(k64);
+    prepare(k1024);
     free_all(k64, heap.take(k64, 500));
     free_all(k1024, heap.take(k1024, 2000));
     EXPECT_EQ(heap->parcels_reserved, HK_RESERVE_PARCELS);
@@ -292,7 +370,7 @@ TEST_F(Reserve, ReservesShareSoManyParcels)
 
 TEST_F(Reserve, CountsTowardsTheBudget)
 {
-    grow(k1024);
+    prepare(k1024);
     size_t before = heap->magazine_bytes;
     WithOption budget("thread_budget", std::to_string(before + 100 * 1024).c_str());
     free_all(k1024, heap.take(k1024, 500));
@@ -305,7 +383,7 @@ TEST_F(Reserve, CountsTowardsTheBudget)
 
 TEST_F(Reserve, MakesWayForMagazinesThatGrow)
 {
-    grow(k1024);
+    prepare(k1024);
     WithOption budget("thread_budget", std::to_string(heap->magazine_bytes + 64 * 1024).c_str());
     free_all(k1024, heap.take(k1024, 500));
     ASSERT_GT(in_reserve(k1024), 32u);
@@ -318,7 +396,7 @@ TEST_F(Reserve, MakesWayForMagazinesThatGrow)
 /* Its thread need do nothing: the reserve is guarded by the heap's lock. */
 TEST_F(Reserve, OfAHeapThatStandsStillGoesToTheSlabs)
 {
-    grow(k64);
+    prepare(k64);
     std::vector<void *> blocks = free_all(k64, heap.take(k64, 500));
     size_t reserved = in_reserve(k64);
     ASSERT_GT(reserved, 0u);
@@ -336,7 +414,7 @@ TEST_F(Reserve, OfAHeapThatStandsStillGoesToTheSlabs)
 
 TEST_F(Reserve, ADoubleFreeIsFoundWhenItIsGivenToTheSlabs)
 {
-    grow(k64);
+    prepare(k64);
     std::vector<void *> blocks = heap.take(k64, 300);
     for (size_t i : {size_t{0}, size_t{100}, size_t{0}})
         heap.free(k64, blocks[i]);
@@ -354,7 +432,7 @@ TEST_F(Reserve, ADoubleFreeIsFoundWhenItIsGivenToTheSlabs)
 /* A fork's child gives up what is in the magazines of threads that are gone; reserves it finds as they are. */
 TEST_F(Reserve, OutlivesAFork)
 {
-    grow(k64);
+    prepare(k64);
     std::vector<void *> blocks = free_all(k64, heap.take(k64, 300));
     auto reserved = static_cast<ptrdiff_t>(in_reserve(k64));
     ASSERT_GT(reserved, 0);
@@ -376,7 +454,7 @@ TEST_F(Reserve, OfAParkedHeapIsFlushedBeforeASlabIsAdoptedOrOrphaned)
     for (bool adopt : {true, false}) {
         SCOPED_TRACE(adopt);
         TestHeap adopter;
-        grow(k64);
+        prepare(k64);
         std::vector<void *> blocks = heap.take(k64, 300), kept = heap.take(k64, 1);
         free_all(k64, blocks);
         size_t reserved = in_reserve(k64);
