@@ -13,8 +13,8 @@ struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
 #define HK_HUGE_PAGE ((size_t)2 << 20)
 
 struct hk_large {
-    char *block;    /* what the program has */
-    size_t usable;  /* from block on */
+    char *start;    /* of what the program has */
+    size_t usable;  /* from there on */
     char *base;     /* first byte of the run or mapping */
     size_t size;    /* of the run or mapping */
     uint32_t index; /* constant */
@@ -55,44 +55,37 @@ static struct hk_large *hk_record_at(uint32_t index)
 
 static struct hk_large *hk_record_of(const void *p) { return hk_record_at(hk_key_index(hk_key_of(p))); }
 
+/* The lock is held. */
 static struct hk_large *hk_record_obtain(void)
 {
-    hk_lock_acquire(&hk_large_lock);
     struct hk_large *record = hk_large.free;
     if (record != NULL) {
         hk_large.free = record->next_free;
-    } else if (hk_large.nrecords <= HK_KEY_ID_MAX) {
-        uint32_t index = hk_large.nrecords;
-        struct hk_large *chunk = atomic_load_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], memory_order_relaxed);
-        if (chunk == NULL) {
-            chunk = hk_meta_alloc(HK_RECORDS_PER_CHUNK * sizeof *chunk, HK_CACHE_LINE);
-            atomic_store_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], chunk, memory_order_release);
-        }
-        if (chunk != NULL) {
-            record = &chunk[index % HK_RECORDS_PER_CHUNK];
-            record->index = index;
-            hk_large.nrecords++;
-        }
+        return record;
     }
-    hk_lock_release(&hk_large_lock);
+    uint32_t index = hk_large.nrecords;
+    if (index > HK_KEY_ID_MAX)
+        return NULL;
+    struct hk_large *chunk = atomic_load_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], memory_order_relaxed);
+    if (chunk == NULL) {
+        chunk = hk_meta_alloc(HK_RECORDS_PER_CHUNK * sizeof *chunk, HK_CACHE_LINE);
+        if (chunk == NULL)
+            return NULL;
+        atomic_store_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], chunk, memory_order_release);
+    }
+    record = &chunk[index % HK_RECORDS_PER_CHUNK];
+    record->index = index;
+    hk_large.nrecords++;
     return record;
 }
 
-static void hk_record_release(struct hk_large *record)
+/* Counts a block that is born, or dies. The lock is held. */
+static void hk_count_block(const struct hk_large *block, bool born)
 {
-    hk_lock_acquire(&hk_large_lock);
-    record->next_free = hk_large.free;
-    hk_large.free = record;
-    hk_lock_release(&hk_large_lock);
-}
-
-static void hk_record_count(const struct hk_large *record, bool born)
-{
-    hk_lock_acquire(&hk_large_lock);
     struct hk_large_counts *counts = &hk_large.counts;
     size_t one = born ? 1 : (size_t)-1;
-    size_t bytes = born ? record->size : -record->size;
-    if (record->mapping) {
+    size_t bytes = born ? block->size : -block->size;
+    if (block->mapping) {
         counts->mappings += one;
         hk_add_visibly(&counts->mapping_bytes, bytes);
     } else {
@@ -100,12 +93,36 @@ static void hk_record_count(const struct hk_large *record, bool born)
         counts->run_bytes += bytes;
     }
     hk_add_visibly(born ? &counts->allocs : &counts->frees, 1);
+}
+
+/* Enters a block into a record; NULL without memory. */
+static struct hk_large *hk_record_begin(const struct hk_large *block)
+{
+    hk_lock_acquire(&hk_large_lock);
+    struct hk_large *record = hk_record_obtain();
+    if (record != NULL) {
+        uint32_t index = record->index;
+        *record = *block;
+        record->index = index;
+        hk_count_block(block, true);
+    }
+    hk_lock_release(&hk_large_lock);
+    return record;
+}
+
+/* The record serves another block from now on. */
+static void hk_record_end(struct hk_large *record)
+{
+    hk_lock_acquire(&hk_large_lock);
+    hk_count_block(record, false);
+    record->next_free = hk_large.free;
+    hk_large.free = record;
     hk_lock_release(&hk_large_lock);
 }
 
 static void hk_record_publish(const struct hk_large *record)
 {
-    atomic_store_explicit(hk_key_at(record->block), (record->index << HK_KEY_SHIFT) | HK_KEY_LARGE,
+    atomic_store_explicit(hk_key_at(record->start), (record->index << HK_KEY_SHIFT) | HK_KEY_LARGE,
                           memory_order_release);
 }
 
@@ -128,46 +145,35 @@ static size_t hk_run_colour(const char *base, size_t slack)
     return colour <= slack ? colour : 0;
 }
 
-/* What was here before is not what an interior pointer is now. */
-static void hk_superslab_clear_keys(const struct hk_superslab *superslab)
-{
-    _Atomic hk_key *keys = hk_key_at(superslab->base);
-    for (unsigned slot = 0; slot < HK_SLOTS_PER_SUPERSLAB; slot++)
-        atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
-}
-
-static bool hk_run_alloc(struct hk_large *record, size_t n, size_t alignment, bool *zero)
+static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, bool *zero)
 {
     size_t margin = alignment > HK_SUPERSLAB_SIZE ? alignment - HK_SUPERSLAB_SIZE : 0;
     size_t count = (n + margin + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *first = hk_superslabs_acquire(count, HK_SUPERSLAB_LARGE);
     size_t without_memory = 0;
-    for (size_t i = 0; first != NULL && i < count; i++) {
-        struct hk_superslab *superslab = hk_superslab_next(first, i);
-        without_memory += superslab->zero;
-        hk_superslab_clear_keys(superslab);
-    }
+    for (size_t i = 0; first != NULL && i < count; i++)
+        without_memory += hk_superslab_next(first, i)->zero;
     hk_lock_release(&hk_pool_lock);
     if (first == NULL)
         return false;
     hk_large_pay(without_memory * HK_SUPERSLAB_SIZE);
-    record->mapping = false;
-    record->huge = false;
-    record->base = first->base;
-    record->size = count * HK_SUPERSLAB_SIZE;
-    record->block = (char *)hk_align_up((uintptr_t)first->base, alignment);
+    block->mapping = false;
+    block->huge = false;
+    block->base = first->base;
+    block->size = count * HK_SUPERSLAB_SIZE;
+    block->start = (char *)hk_align_up((uintptr_t)first->base, alignment);
     if (alignment <= HK_MIN_ALIGN)
-        record->block += hk_run_colour(first->base, record->size - hk_align_up(n, hk_os_page_size()));
+        block->start += hk_run_colour(first->base, block->size - hk_align_up(n, hk_os_page_size()));
     if (zero != NULL)
         *zero = without_memory == count;
     return true;
 }
 
-static void hk_run_free(const struct hk_large *record)
+static void hk_run_free(const struct hk_large *block)
 {
     hk_lock_acquire(&hk_pool_lock);
-    hk_superslabs_release(hk_superslab_of(record->base), record->size / HK_SUPERSLAB_SIZE, true);
+    hk_superslabs_release(hk_superslab_of(block->base), block->size / HK_SUPERSLAB_SIZE, true);
     hk_lock_release(&hk_pool_lock);
     if (hk_superslabs_are_too_many())
         hk_superslabs_purge(hk_superslabs_max_cached(), UINT64_MAX, SIZE_MAX);
@@ -214,16 +220,16 @@ size_t hk_large_purge(size_t keep, uint64_t freed_before_ms)
     return bytes;
 }
 
-static bool hk_cache_take(struct hk_large *record, size_t size, size_t alignment)
+static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment)
 {
     bool found = false;
     hk_lock_acquire(&hk_large_lock);
     for (unsigned i = 0; i < hk_large.ncached && !found; i++) {
         struct hk_cached_mapping *c = &hk_large.cached[i];
         if (c->size >= size && c->size - size <= size / 4 && ((uintptr_t)c->base & (alignment - 1)) == 0) {
-            record->base = c->base;
-            record->size = c->size;
-            record->huge = c->huge;
+            block->base = c->base;
+            block->size = c->size;
+            block->huge = c->huge;
             hk_cached_remove(i);
             hk_large.counts.cache_hits++;
             found = true;
@@ -255,7 +261,7 @@ static size_t hk_mapping_size(size_t n)
     return size < HK_SLOT_SIZE ? HK_SLOT_SIZE : size;
 }
 
-static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment, bool *zero)
+static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool *zero)
 {
     size_t page = hk_os_page_size();
     if (alignment < page)
@@ -263,37 +269,37 @@ static bool hk_mapping_alloc(struct hk_large *record, size_t n, size_t alignment
     size_t size = hk_mapping_size(n);
     if (size >= HK_HUGE_MIN && alignment < HK_HUGE_PAGE)
         alignment = HK_HUGE_PAGE;
-    bool cached = hk_cache_take(record, size, alignment);
+    bool cached = hk_cache_take(block, size, alignment);
     if (!cached) {
         if (!hk_limit_allows(size))
             return false;
-        record->base = hk_os_map(size, alignment);
-        record->size = size;
-        record->huge = false;
-        if (record->base == NULL)
+        block->base = hk_os_map(size, alignment);
+        block->size = size;
+        block->huge = false;
+        if (block->base == NULL)
             return false;
         hk_large_pay(size); /* it is not touched yet */
-        if (!hk_window_prepare(record->base, 1)) {
-            hk_os_unmap(record->base, size, size);
+        if (!hk_window_prepare(block->base, 1)) {
+            hk_os_unmap(block->base, size, size);
             return false;
         }
     }
-    record->mapping = true;
-    record->block = record->base;
+    block->mapping = true;
+    block->start = block->base;
     if (zero != NULL)
         *zero = !cached;
     return true;
 }
 
-static void hk_mapping_free(const struct hk_large *record)
+static void hk_mapping_free(const struct hk_large *block)
 {
     size_t max = (hk_option(superslab_max_memory_mb) << 20) / HK_MAPPINGS_PART;
     struct hk_cached_mapping mapping = {
-        .base = record->base, .size = record->size, .huge = record->huge, .freed_at_ms = hk_os_now_ms()};
-    if (record->size <= max)
-        hk_large_purge(max - record->size, UINT64_MAX);
+        .base = block->base, .size = block->size, .huge = block->huge, .freed_at_ms = hk_os_now_ms()};
+    if (block->size <= max)
+        hk_large_purge(max - block->size, UINT64_MAX);
     hk_lock_acquire(&hk_large_lock);
-    if (record->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS) {
+    if (block->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS) {
         hk_large.cached[hk_large.ncached++] = mapping;
         hk_add_visibly(&hk_large.counts.cached_bytes, mapping.size);
     } else {
@@ -315,48 +321,56 @@ static void hk_mapping_advise(struct hk_large *record)
 
 /* ---- Interface ---- */
 
-static bool hk_large_obtain(struct hk_large *record, size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
+static bool hk_memory_obtain(struct hk_large *block, size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
 {
     if (kind == HK_LARGE_ANY && n <= HK_LARGE_RUN_MAX && alignment <= HK_LARGE_RUN_MAX)
-        return hk_run_alloc(record, n, alignment, zero);
-    return hk_mapping_alloc(record, n, alignment, zero);
+        return hk_run_alloc(block, n, alignment, zero);
+    return hk_mapping_alloc(block, n, alignment, zero);
+}
+
+static void hk_memory_release(const struct hk_large *block)
+{
+    if (block->mapping)
+        hk_mapping_free(block);
+    else
+        hk_run_free(block);
 }
 
 void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
 {
-    struct hk_large *record = hk_record_obtain();
-    if (record == NULL)
-        return NULL;
-    if (!hk_large_obtain(record, n, alignment, kind, zero)) {
+    struct hk_large block = {0};
+    if (!hk_memory_obtain(&block, n, alignment, kind, zero)) {
         /* What lies idle may be what stands in the way. */
         hk_large_purge(0, UINT64_MAX);
         hk_superslabs_unmap_free();
         /* A mapping takes less address space than a run. */
-        if (!hk_large_obtain(record, n, alignment, HK_LARGE_MAPPING, zero)) {
-            hk_record_release(record);
+        if (!hk_memory_obtain(&block, n, alignment, HK_LARGE_MAPPING, zero))
             return NULL;
-        }
     }
-    record->usable = hk_align_up(n, hk_os_page_size());
-    size_t room = (size_t)(record->base + record->size - record->block);
-    if (record->usable > room)
-        record->usable = room;
-    hk_record_count(record, true);
+    block.usable = hk_align_up(n, hk_os_page_size());
+    size_t room = (size_t)(block.base + block.size - block.start);
+    if (block.usable > room)
+        block.usable = room;
+    const struct hk_large *record = hk_record_begin(&block);
+    if (record == NULL) {
+        hk_memory_release(&block);
+        return NULL;
+    }
     hk_record_publish(record);
-    return record->block;
+    return block.start;
 }
 
 struct hk_fault hk_large_fault_inside(const void *p)
 {
     const struct hk_large *record = hk_record_of(p);
-    return (struct hk_fault){.kind = HK_FAULT_INSIDE, .ptr = p, .block = record->block, .block_size = record->usable};
+    return (struct hk_fault){.kind = HK_FAULT_INSIDE, .ptr = p, .block = record->start, .block_size = record->usable};
 }
 
 bool hk_large_free(void *p, struct hk_fault *fault)
 {
     hk_key key = hk_key_of(p);
     struct hk_large *record = hk_record_at(hk_key_index(key));
-    if (record->block != p) {
+    if (record->start != p) {
         hk_fault_note(fault, hk_large_fault_inside(p));
         return false;
     }
@@ -365,19 +379,16 @@ bool hk_large_free(void *p, struct hk_fault *fault)
         hk_fault_note(fault, hk_fault_freed_twice(p, record->usable));
         return false;
     }
-    hk_record_count(record, false);
-    if (record->mapping)
-        hk_mapping_free(record);
-    else
-        hk_run_free(record);
-    hk_record_release(record);
+    struct hk_large block = *record;
+    hk_record_end(record);
+    hk_memory_release(&block);
     return true;
 }
 
 size_t hk_large_usable(const void *p)
 {
     const struct hk_large *record = hk_record_of(p);
-    return record->block == p ? record->usable : 0;
+    return record->start == p ? record->usable : 0;
 }
 
 static void hk_large_recount(size_t *bytes, size_t old_size, size_t new_size)
@@ -389,7 +400,7 @@ static void hk_large_recount(size_t *bytes, size_t old_size, size_t new_size)
 
 static bool hk_run_resize(struct hk_large *record, size_t n)
 {
-    size_t offset = (size_t)(record->block - record->base);
+    size_t offset = (size_t)(record->start - record->base);
     size_t have = record->size / HK_SUPERSLAB_SIZE;
     size_t want = (offset + n + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
     bool ok = true;
@@ -399,8 +410,6 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
         hk_superslabs_release(hk_superslab_next(first, want), have - want, true);
     else if (want > have)
         ok = hk_superslabs_extend(first, have, want - have);
-    for (size_t i = have; ok && i < want; i++)
-        hk_superslab_clear_keys(hk_superslab_next(first, i));
     hk_lock_release(&hk_pool_lock);
     if (ok) {
         hk_large_recount(&hk_large.counts.run_bytes, record->size, want * HK_SUPERSLAB_SIZE);
@@ -414,7 +423,7 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
 
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
-    size_t offset = (size_t)(record->block - record->base);
+    size_t offset = (size_t)(record->start - record->base);
     size_t size = hk_growing_size(offset + n);
     if (size >= record->size && offset + n <= record->size) { /* it fits as it is */
         record->usable = record->size - offset;
@@ -447,7 +456,7 @@ bool hk_large_resize(void *p, size_t n)
 void *hk_large_remap(void *p, size_t n)
 {
     struct hk_large *record = hk_record_of(p);
-    if (!record->mapping || record->block != record->base)
+    if (!record->mapping || record->start != record->base)
         return NULL;
     size_t size = hk_growing_size(n);
     if (size > record->size && !hk_limit_allows(size - record->size))
@@ -466,7 +475,7 @@ void *hk_large_remap(void *p, size_t n)
     hk_add_visibly(&hk_large.counts.mapping_bytes, size - record->size);
     hk_large.counts.remaps++;
     hk_lock_release(&hk_large_lock);
-    record->base = record->block = to;
+    record->base = record->start = to;
     record->size = record->usable = size;
     hk_record_publish(record);
     hk_mapping_advise(record);

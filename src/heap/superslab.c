@@ -26,11 +26,6 @@ static struct {
     size_t wanted;              /* superslabs that the cache may keep beyond its first bound; others may look */
 } hk_superslabs = {.region_step = HK_REGION_MIN}; /* guarded by hk_pool_lock */
 
-struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n)
-{
-    return hk_superslab_of(superslab->base + n * HK_SUPERSLAB_SIZE);
-}
-
 /* ---- The LRU cache ---- */
 
 static void hk_lru_count(int more) { hk_add_visibly(&hk_superslab_counts.cached, (size_t)more); }
@@ -298,6 +293,16 @@ static void hk_cache_note_unwanted(size_t purged)
     hk_add_visibly(&hk_superslabs.wanted, -(purged < hk_superslabs.wanted ? purged : hk_superslabs.wanted));
 }
 
+/* A large block takes a superslab: what was here before is not what a pointer to its inside is now. */
+static void hk_superslab_make_large(struct hk_superslab *superslab)
+{
+    _Atomic hk_key *keys = hk_key_at(superslab->base);
+    unsigned n = superslab->was_large ? 1 : HK_SLOTS_PER_SUPERSLAB;
+    for (unsigned slot = 0; slot < n; slot++)
+        atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
+    superslab->was_large = true;
+}
+
 /* Turns n free superslabs that are in no run into superslabs in use. */
 static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_superslab_state state)
 {
@@ -313,7 +318,8 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
             latest_ms = latest_ms > superslab->freed_at_ms ? latest_ms : superslab->freed_at_ms;
         }
         superslab->resident = false;
-        superslab->was_large |= state == HK_SUPERSLAB_LARGE;
+        if (state == HK_SUPERSLAB_LARGE)
+            hk_superslab_make_large(superslab);
         hk_set_state(superslab, state);
     }
     if (regretted == 0)

@@ -37,7 +37,7 @@ struct hk_superslab {
     bool committed;        /* readable and writable */
     bool resident;         /* FREE: may have memory */
     bool zero;             /* FREE or just acquired: reads as zeros */
-    bool was_large;        /* a large block was here since it was last carved */
+    bool was_large;        /* a large block was here since it was last carved: of its keys only the first may be set */
 };
 
 extern struct hk_lock hk_pool_lock;
@@ -73,7 +73,10 @@ bool hk_superslabs_extend(struct hk_superslab *first, size_t have, size_t n);
 /* Gives n superslabs back. resident: they may have memory; otherwise they read as zeros. Lock held. */
 void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident);
 /* The superslab n places behind. */
-struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n);
+HK_INLINE struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n)
+{
+    return hk_superslab_of(superslab->base + n * HK_SUPERSLAB_SIZE);
+}
 
 /* Purges cached superslabs, oldest first: `most` at most, until `keep` are left, and only those that were freed before
  * a time of hk_os_now_ms. Returns bytes. Takes the lock, and drops it for madvise. */

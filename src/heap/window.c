@@ -8,24 +8,6 @@ struct hk_map hk_map HK_CACHE_ALIGNED;
 /* All windows, so that nobody walks the table, which is mostly pages that were never touched. */
 static struct hk_window *_Atomic hk_windows;
 
-static struct hk_window *hk_window_at(size_t index)
-{
-    intptr_t entry = __atomic_load_n(&hk_map.entries[index], __ATOMIC_ACQUIRE);
-    return entry == 0 ? NULL : (struct hk_window *)(hk_map.no_keys + entry);
-}
-
-struct hk_superslab *hk_superslab_of(const void *p)
-{
-    uintptr_t address = (uintptr_t)p;
-    if (address >> HK_ADDRESS_BITS != 0)
-        return NULL;
-    struct hk_window *window = hk_window_at(address >> HK_WINDOW_SHIFT);
-    if (window == NULL)
-        return NULL;
-    return atomic_load_explicit(&window->superslabs[(address >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
-                                memory_order_acquire);
-}
-
 bool hk_window_prepare(const void *p, size_t size)
 {
     uintptr_t first = (uintptr_t)p >> HK_WINDOW_SHIFT;

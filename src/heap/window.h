@@ -67,8 +67,22 @@ HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }
 HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
 HK_INLINE bool hk_key_is_slabs(hk_key key) { return key != 0 && hk_key_kind(key) < HK_NCLASSES; }
 
+/* A window by its number; NULL if nothing of ours lies there. */
+HK_INLINE struct hk_window *hk_window_at(size_t index)
+{
+    intptr_t entry = __atomic_load_n(&hk_map.entries[index], __ATOMIC_ACQUIRE);
+    return entry == 0 ? NULL : (struct hk_window *)(hk_map.no_keys + entry);
+}
 /* The superslab in which p lies, NULL if it is in none. Safe for any value of p. */
-struct hk_superslab *hk_superslab_of(const void *p);
+HK_INLINE struct hk_superslab *hk_superslab_of(const void *p)
+{
+    uintptr_t address = (uintptr_t)p;
+    struct hk_window *window = hk_key_is_for(p) ? hk_window_at(address >> HK_WINDOW_SHIFT) : NULL;
+    return window == NULL ? NULL
+                          : atomic_load_explicit(
+                                &window->superslabs[(address >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
+                                memory_order_acquire);
+}
 /* The same for a pointer whose key is a slab's. */
 HK_INLINE struct hk_superslab *hk_superslab_at(const void *p)
 {
