@@ -26,10 +26,21 @@ static uint32_t hk_free_slots(const struct hk_superslab *superslab)
 
 static unsigned hk_longest_run(uint32_t bits)
 {
+    uint32_t runs[6]; /* runs[k]: where 2^k bits are set */
+    runs[0] = bits;
+    for (unsigned k = 0; k < 5; k++)
+        runs[k + 1] = runs[k] & runs[k] >> (1u << k);
+    if (runs[5] != 0)
+        return 32;
     unsigned length = 0;
-    for (unsigned step = HK_SLOTS_PER_SUPERSLAB; step != 0; step /= 2)
-        if (length + step <= HK_SLOTS_PER_SUPERSLAB && hk_runs32(bits, length + step) != 0)
-            length += step;
+    uint32_t starts = ~0u; /* of runs of that length */
+    for (unsigned k = 5; k-- > 0;) {
+        uint32_t longer = starts & runs[k] >> length;
+        if (longer != 0) {
+            starts = longer;
+            length += 1u << k;
+        }
+    }
     return length;
 }
 
@@ -382,7 +393,11 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
     hk_trace(HK_TRACE_SLOT, "slot release", {"class", slab->class}, {"superslab", (uintptr_t)superslab->base},
              {"slot", slab->slot}, {"slots", nslots});
     superslab->active &= ~hk_slots_mask(slab->slot, nslots);
-    hk_empty_add(superslab, hk_slots_mask(slab->slot, nslots), slab->class, slab->used_at);
+    unsigned touched = nslots; /* from the first slot on */
+    while (touched > 0 && hk_slab_slots(slab)[touched - 1].touched == 0)
+        touched--;
+    if (touched != 0)
+        hk_empty_begin(superslab, slab->slot, touched, slab->class, slab->used_at);
     hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)nslots);
     hk_pool_counts.slot_releases += nslots;
     hk_superslab_rebin(superslab);

@@ -108,9 +108,6 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     slab->slots = class->slots;
     struct hk_slot *slots = hk_slab_slots(slab);
     hk_slots_join(slots, class->slots);
-    for (unsigned i = 0; i < class->slots; i++)
-        slots[i].absent_pages = 0;
-    slab->holed = false;
     slab->settle_at = 0; /* until it is in a bin */
     slab->nabsent = slab->idle_counted = 0;
     slab->next = slab->prev = NULL;
@@ -134,6 +131,9 @@ void hk_slab_fini(struct hk_slab *slab)
     struct hk_slot *slots = hk_slab_slots(slab);
     size_t before = hk_slots_touched(slots, slab->slots);
     hk_slots_set_touched(slots, slab->slots, touched > before ? touched : before);
+    for (unsigned i = 0; slab->holed && i < slab->slots; i++)
+        slots[i].absent_pages = 0;
+    slab->holed = false;
     hk_slab_write_keys(slab, ((hk_key)slab->class << HK_KEY_SHIFT) | HK_KEY_GONE);
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }

@@ -52,7 +52,7 @@ struct hk_slab {
 /* What is known of each slot of a slab, close together: long slabs have many. */
 struct hk_slot {
     uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
-    uint16_t absent_pages; /* while one is: pages given back, by the OS's page size (hole.h) */
+    uint16_t absent_pages; /* pages of a slab that it gave back, by the OS's page size (hole.h) */
     uint8_t head;          /* distance to the first slot of the slab, or of the EMPTY run; others may look */
 };
 

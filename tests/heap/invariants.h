@@ -185,6 +185,7 @@ inline void check_pool()
             if (((superslab->active >> i) & 1) == 0) {
                 EXPECT_EQ(hk_slab_owner(slab), nullptr) << "slot " << i << " is free and has an owner";
                 ASSERT_LT(slab->class_, HK_NCLASSES);
+                EXPECT_EQ(superslab->table->slots[i].absent_pages, 0u) << "slot " << i;
                 EXPECT_EQ(((superslab->empty | superslab->purging) >> i) & 1, superslab->table->slots[i].touched != 0)
                     << "slot " << i;
             }

@@ -318,8 +318,8 @@ class PoolFuzz : public Pool
         hk_slab *slab = acquire(c);
         ASSERT_NE(slab, nullptr);
         slabs.emplace_back(slab, c);
-        if (below(8) == 0)
-            return; /* it is not used */
+        if (hk_classes[c].slots == 1 && below(8) == 0)
+            return; /* it stays warm, and is not used */
         hk_slab_trim_tail(slab, c);
         hk_slab_init(slab, c, kOwner);
         for (unsigned b = slab->fresh_from; b < hk_classes[c].nblocks; b += 1 + below(7)) {
