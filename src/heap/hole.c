@@ -137,6 +137,7 @@ bool hk_holes_open(struct hk_holes *holes, struct hk_slab *slab)
     unsigned last = hk_last_block_of(holes);
     if (last >= slab->fresh_from)
         slab->fresh_from = (uint16_t)(last + 1);
+    slab->opened++;
     for (unsigned w = 0; w < hk_slab_nwords(slab); w++)
         if (holes->blocks[w] != 0)
             hk_slab_withdraw_word(slab, w, holes->blocks[w]);
@@ -174,6 +175,7 @@ size_t hk_holes_purge(struct hk_holes *holes)
 void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault)
 {
     struct hk_slab *slab = holes->slab;
+    slab->opened--;
     for (unsigned slot = 0; slot < slab->slots; slot++) {
         hk_slab_slots(slab)[slot].absent_pages |= holes->pages[slot];
         slab->holed |= holes->pages[slot] != 0;

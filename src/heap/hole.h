@@ -6,7 +6,7 @@
  * nabsent counts these blocks.
  *
  * A page goes in three steps, so that the kernel is not called with the lock held: the free blocks that touch it leave
- * the free bitmap (hk_holes_open; nobody can take them, and the slab cannot be released), the memory is given back
+ * the free bitmap (hk_holes_open; nobody can take them, and the slab is not released), the memory is given back
  * (hk_holes_purge), the blocks come back (hk_holes_close). The slab may change its owner in between.
  */
 #ifndef HK_HEAP_HOLE_H

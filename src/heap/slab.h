@@ -38,6 +38,7 @@ struct hk_slab {
     uint16_t settle_at;    /* with so many free blocks the slab belongs into another bin, or is to be released */
     uint8_t bin;           /* enum hk_bin, in heap.h */
     bool holed;            /* some page may be absent */
+    uint8_t opened;        /* how many are giving pages of it back, whose free blocks are out meanwhile (hole.h) */
     uint8_t class;         /* this and slots: constant from slab_init to release, then the pool's */
     uint8_t slots;
     uint8_t slot; /* of the superslab; constant */
@@ -118,7 +119,11 @@ HK_INLINE struct hk_fault hk_fault_double_free(const struct hk_slab *slab, unsig
     return hk_fault_freed_twice(hk_slab_block(slab, index), hk_slab_class(slab)->size);
 }
 
-HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab) { return slab->nfree == hk_slab_class(slab)->nblocks; }
+/* Never while blocks are out: these are not free, but may be freed a second time meanwhile. */
+HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab)
+{
+    return slab->nfree == hk_slab_class(slab)->nblocks && slab->opened == 0;
+}
 
 HK_INLINE bool hk_slab_contains(const struct hk_slab *slab, const void *p)
 {

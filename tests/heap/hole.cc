@@ -603,6 +603,27 @@ TEST_F(Hole, TwoGiveBackPagesOfOneSlabAtATime)
     give(live);
 }
 
+TEST_F(Hole, ASlabIsNotReleasedThoughItsBlocksAreFreedTwiceMeanwhile)
+{
+    Blocks blocks = heap.take_slab(k64);
+    Blocks kept = heap.take_slab(k64);
+    hk_slab *slab = hk_slab_of(blocks[0]);
+    give(part(kept, 0, 1)); /* so that the other is not the last slab of its class with free blocks */
+    auto [on_pages, others] = split_by_pages(blocks, 2, 3);
+    give(on_pages);
+    hk_holes holes;
+    ASSERT_TRUE(open(slab, &holes));
+    EXPECT_EQ(heap.give(on_pages).kind, HK_FAULT_NONE) << "nobody can know yet";
+    give(others);
+    EXPECT_EQ(hk_slab_owner(slab), heap.get()) << "blocks of it are out";
+    hk_holes_purge(&holes);
+    hk_fault fault = close(&holes);
+    EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+    EXPECT_EQ(hk_slab_owner(slab), nullptr) << "now it may go";
+    check_everything();
+    give(part(kept, 1, kept.size()));
+}
+
 TEST_F(Hole, ADoubleFreeMeanwhileIsNoticed)
 {
     Blocks blocks = heap.take_slab(k64);
