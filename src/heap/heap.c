@@ -455,6 +455,8 @@ static struct hk_heap *hk_heap_create(void)
         return NULL;
     struct hk_heap *heap = &created->heap;
     hk_lock_init(&heap->lock, HK_RANK_HEAP);
+    if (HK_UNLIKELY(hk_lock_bypass)) /* by a handler of fork: held until it is over, like all others */
+        hk_lock_seize(&heap->lock);
     heap->key = ++hk_last_id << HK_KEY_SHIFT;
     for (unsigned i = 0; i < HK_NCLASSES; i++)
         heap->parked_top[i] = HK_NO_MAGAZINE;

@@ -292,6 +292,36 @@ TEST(Fork, AmongThreadsGivesAHeapThatWorks)
         hak_free(p);
 }
 
+struct hk_heap *made_during_fork;
+bool locked_during_fork;
+
+/* Else a thread that walks all heaps would enter it while the forking one, for which locks do nothing, works on it. */
+TEST(Fork, HoldsTheLockOfAHeapThatAHandlerMakes)
+{
+    in_thread_without_parked_heaps([] {
+        view_during_fork = [] {
+            become_running();
+            made_during_fork = view_my_heap();
+            locked_during_fork = view_is_locked(made_during_fork);
+        };
+        pid_t child = fork();
+        view_during_fork = nullptr;
+        ASSERT_GE(child, 0);
+        if (child == 0) {
+            hk_watchdog(30);
+            HK_CHECK(!view_is_locked(made_during_fork), "the lock of a heap that was made before a fork");
+            for (size_t i = 0; i < 500; i++)
+                hak_free(hak_malloc(i * 11));
+            _exit(0);
+        }
+        EXPECT_EQ(hk_wait(child), 0);
+        EXPECT_TRUE(locked_during_fork);
+        EXPECT_EQ(view_my_heap(), made_during_fork);
+        EXPECT_FALSE(view_is_locked(made_during_fork));
+        hak_free(hak_malloc(100));
+    });
+}
+
 TEST(Fork, ParksTheHeapsOfThreadsThatAreGone)
 {
     std::atomic<int> step{0};

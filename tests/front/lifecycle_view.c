@@ -1,4 +1,6 @@
 #include "lifecycle_view.h"
+#include <pthread.h>
+
 #include "base/options.h"
 #include "front/thread.h"
 
@@ -6,6 +8,21 @@ struct hk_heap *view_my_heap(void) { return hk_self.heap; }
 bool view_i_have_exited(void) { return hk_self.state == HK_THREAD_EXITED; }
 bool view_is_running(const struct hk_heap *heap) { return heap->state == HK_HEAP_RUNNING; }
 bool view_is_parked(const struct hk_heap *heap) { return heap->state == HK_HEAP_PARKED; }
+
+bool view_is_locked(struct hk_heap *heap) { return atomic_load_explicit(&heap->lock.word, memory_order_relaxed) != 0; }
+
+/* Handlers that were registered first run last before a fork: this one is there before the library's. */
+void (*view_during_fork)(void);
+
+static void run_during_fork(void)
+{
+    if (view_during_fork != NULL)
+        view_during_fork();
+}
+
+static void register_first(void) { pthread_atfork(run_during_fork, NULL, NULL); }
+
+__attribute__((section(".preinit_array"), used)) static void (*const before_all_constructors)(void) = register_first;
 
 size_t view_heaps(void)
 {

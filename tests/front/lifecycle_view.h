@@ -15,7 +15,9 @@ struct hk_heap *view_my_heap(void); /* NULL: the thread is a guest */
 bool view_i_have_exited(void);
 bool view_is_running(const struct hk_heap *heap);
 bool view_is_parked(const struct hk_heap *heap);
-size_t view_heaps(void);        /* all there are */
+bool view_is_locked(struct hk_heap *heap);
+extern void (*view_during_fork)(void); /* called in fork by the forking thread while it holds all locks */
+size_t view_heaps(void);               /* all there are */
 /* Without this lock no thread takes a parked heap over. */
 void view_lock_list_of_heaps(void);
 void view_unlock_list_of_heaps(void);
