@@ -322,7 +322,7 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
 {
     size_t usable = hk_large_usable(p);
     if (HK_UNLIKELY(usable == 0)) {
-        struct hk_fault fault = hk_large_fault_inside(p);
+        struct hk_fault fault = hk_large_fault(p);
         hk_fault_report(&fault, call);
         return hk_no_memory();
     }

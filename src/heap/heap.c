@@ -346,21 +346,11 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **end, u
     return got;
 }
 
-/* What a pointer is that no slab of any heap holds, by its key. */
-HK_COLD static struct hk_fault hk_fault_of_key(const void *p, hk_key key)
-{
-    if (hk_key_kind(key) == HK_KEY_GONE)
-        return hk_fault_freed_twice(p, hk_classes[hk_key_index(key)].size);
-    if (hk_key_kind(key) == HK_KEY_GONE_LARGE)
-        return hk_fault_freed_twice(p, hk_key_index(key) * 4 * HK_KIB);
-    return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
-}
-
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
 {
     *slab = hk_slab_of(p);
     if (HK_UNLIKELY(*slab == NULL))
-        hk_fault_note(fault, hk_fault_of_key(p, hk_key_of_any(p)));
+        hk_fault_note(fault, hk_key_fault(p, hk_key_of_any(p)));
     return *slab != NULL;
 }
 

@@ -53,7 +53,12 @@ static struct hk_large *hk_record_at(uint32_t index)
            index % HK_RECORDS_PER_CHUNK;
 }
 
-static struct hk_large *hk_record_of(const void *p) { return hk_record_at(hk_key_index(hk_key_of(p))); }
+/* NULL if the key is no large block's any more: another thread has freed it since the caller looked. */
+static struct hk_large *hk_record_of(const void *p)
+{
+    hk_key key = hk_key_of(p);
+    return hk_key_kind(key) == HK_KEY_LARGE ? hk_record_at(hk_key_index(key)) : NULL;
+}
 
 /* The lock is held. */
 static struct hk_large *hk_record_obtain(void)
@@ -79,18 +84,16 @@ static struct hk_large *hk_record_obtain(void)
     return record;
 }
 
-/* Counts a block that is born, or dies. The lock is held. */
+/* Counts a block that is born, or dies; bytes of mappings are counted with these. The lock is held. */
 static void hk_count_block(const struct hk_large *block, bool born)
 {
     struct hk_large_counts *counts = &hk_large.counts;
     size_t one = born ? 1 : (size_t)-1;
-    size_t bytes = born ? block->size : -block->size;
     if (block->mapping) {
         counts->mappings += one;
-        hk_add_visibly(&counts->mapping_bytes, bytes);
     } else {
         counts->runs += one;
-        counts->run_bytes += bytes;
+        counts->run_bytes += one * block->size;
     }
     hk_add_visibly(born ? &counts->allocs : &counts->frees, 1);
 }
@@ -181,6 +184,25 @@ static void hk_run_free(const struct hk_large *block)
 
 /* ---- Mappings ---- */
 
+static void hk_mapping_count(size_t more)
+{
+    hk_lock_acquire(&hk_large_lock);
+    hk_add_visibly(&hk_large.counts.mapping_bytes, more);
+    hk_lock_release(&hk_large_lock);
+}
+
+/* Counts bytes that are to be mapped, if the limits allow them: under the pool's lock, like all that makes more memory
+ * be in use, so that two threads cannot both take what is left. */
+static bool hk_mapping_admit(size_t more)
+{
+    hk_lock_acquire(&hk_pool_lock);
+    bool allowed = hk_limit_allows(more);
+    if (allowed)
+        hk_mapping_count(more);
+    hk_lock_release(&hk_pool_lock);
+    return allowed;
+}
+
 static void hk_cached_remove(unsigned i)
 {
     hk_add_visibly(&hk_large.counts.cached_bytes, -hk_large.cached[i].size);
@@ -230,6 +252,7 @@ static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment)
             block->base = c->base;
             block->size = c->size;
             block->huge = c->huge;
+            hk_add_visibly(&hk_large.counts.mapping_bytes, c->size);
             hk_cached_remove(i);
             hk_large.counts.cache_hits++;
             found = true;
@@ -261,6 +284,19 @@ static size_t hk_mapping_size(size_t n)
     return size < HK_SLOT_SIZE ? HK_SLOT_SIZE : size;
 }
 
+static char *hk_mapping_make(size_t size, size_t alignment)
+{
+    char *base = hk_os_map(size, alignment);
+    if (base == NULL)
+        return NULL;
+    hk_large_pay(size); /* it is not touched yet */
+    if (!hk_window_prepare(base, 1)) {
+        hk_os_unmap(base, size, size);
+        return NULL;
+    }
+    return base;
+}
+
 static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool *zero)
 {
     size_t page = hk_os_page_size();
@@ -271,16 +307,13 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
         alignment = HK_HUGE_PAGE;
     bool cached = hk_cache_take(block, size, alignment);
     if (!cached) {
-        if (!hk_limit_allows(size))
+        if (!hk_mapping_admit(size))
             return false;
-        block->base = hk_os_map(size, alignment);
+        block->base = hk_mapping_make(size, alignment);
         block->size = size;
         block->huge = false;
-        if (block->base == NULL)
-            return false;
-        hk_large_pay(size); /* it is not touched yet */
-        if (!hk_window_prepare(block->base, 1)) {
-            hk_os_unmap(block->base, size, size);
+        if (block->base == NULL) {
+            hk_mapping_count(-size);
             return false;
         }
     }
@@ -305,6 +338,7 @@ static void hk_mapping_free(const struct hk_large *block)
     } else {
         hk_mapping_discard(mapping);
     }
+    hk_add_visibly(&hk_large.counts.mapping_bytes, -block->size);
     hk_lock_release(&hk_large_lock);
 }
 
@@ -360,18 +394,20 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *
     return block.start;
 }
 
-struct hk_fault hk_large_fault_inside(const void *p)
+struct hk_fault hk_large_fault(const void *p)
 {
     const struct hk_large *record = hk_record_of(p);
+    if (record == NULL || record->start == p)
+        return hk_key_fault(p, hk_key_of(p));
     return (struct hk_fault){.kind = HK_FAULT_INSIDE, .ptr = p, .block = record->start, .block_size = record->usable};
 }
 
 bool hk_large_free(void *p, struct hk_fault *fault)
 {
     hk_key key = hk_key_of(p);
-    struct hk_large *record = hk_record_at(hk_key_index(key));
-    if (record->start != p) {
-        hk_fault_note(fault, hk_large_fault_inside(p));
+    struct hk_large *record = hk_key_kind(key) == HK_KEY_LARGE ? hk_record_at(hk_key_index(key)) : NULL;
+    if (HK_UNLIKELY(record == NULL || record->start != p)) {
+        hk_fault_note(fault, hk_large_fault(p));
         return false;
     }
     if (!atomic_compare_exchange_strong_explicit(hk_key_at(p), &key, hk_gone_large(record), memory_order_acq_rel,
@@ -388,14 +424,7 @@ bool hk_large_free(void *p, struct hk_fault *fault)
 size_t hk_large_usable(const void *p)
 {
     const struct hk_large *record = hk_record_of(p);
-    return record->start == p ? record->usable : 0;
-}
-
-static void hk_large_recount(size_t *bytes, size_t old_size, size_t new_size)
-{
-    hk_lock_acquire(&hk_large_lock);
-    hk_add_visibly(bytes, new_size - old_size);
-    hk_lock_release(&hk_large_lock);
+    return record != NULL && record->start == p ? record->usable : 0;
 }
 
 static bool hk_run_resize(struct hk_large *record, size_t n)
@@ -412,7 +441,9 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
         ok = hk_superslabs_extend(first, have, want - have);
     hk_lock_release(&hk_pool_lock);
     if (ok) {
-        hk_large_recount(&hk_large.counts.run_bytes, record->size, want * HK_SUPERSLAB_SIZE);
+        hk_lock_acquire(&hk_large_lock);
+        hk_large.counts.run_bytes += (want - have) * HK_SUPERSLAB_SIZE;
+        hk_lock_release(&hk_large_lock);
         record->size = want * HK_SUPERSLAB_SIZE;
         record->usable = hk_align_up(n, hk_os_page_size());
         if (record->usable > record->size - offset)
@@ -430,19 +461,19 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
         return true;
     }
     /* A mapping that is to have huge pages must start where one can: then it moves. */
-    if (size > record->size && !hk_limit_allows(size - record->size))
-        return false;
     bool misplaced = size >= HK_HUGE_MIN && ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) != 0;
-    if (size > record->size && misplaced)
+    bool grows = size > record->size;
+    if (grows && (misplaced || !hk_mapping_admit(size - record->size)))
         return false;
-    if (!hk_os_resize_in_place(record->base, record->size, size)) {
-        if (size > record->size)
-            return false;
-        size = record->size; /* it is large enough as it is */
-    }
-    hk_large_recount(&hk_large.counts.mapping_bytes, record->size, size);
-    record->size = size;
-    record->usable = size - offset;
+    if (hk_os_resize_in_place(record->base, record->size, size)) {
+        if (!grows)
+            hk_mapping_count(size - record->size);
+        record->size = size;
+    } else if (grows) {
+        hk_mapping_count(record->size - size);
+        return false;
+    } /* else it is large enough as it is */
+    record->usable = record->size - offset;
     hk_mapping_advise(record);
     return true;
 }
@@ -450,16 +481,19 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
 bool hk_large_resize(void *p, size_t n)
 {
     struct hk_large *record = hk_record_of(p);
+    if (HK_UNLIKELY(record == NULL))
+        return false;
     return record->mapping ? hk_mapping_resize(record, n) : hk_run_resize(record, n);
 }
 
 void *hk_large_remap(void *p, size_t n)
 {
     struct hk_large *record = hk_record_of(p);
-    if (!record->mapping || record->start != record->base)
+    if (record == NULL || !record->mapping || record->start != record->base)
         return NULL;
     size_t size = hk_growing_size(n);
-    if (size > record->size && !hk_limit_allows(size - record->size))
+    bool grows = size > record->size;
+    if (grows && !hk_mapping_admit(size - record->size))
         return NULL;
     hk_key key = atomic_exchange_explicit(hk_key_at(p), hk_gone_large(record), memory_order_relaxed);
     char *to = hk_os_resize_moving(record->base, record->size, size);
@@ -468,11 +502,14 @@ void *hk_large_remap(void *p, size_t n)
         to = NULL;
     }
     if (to == NULL) {
+        if (grows)
+            hk_mapping_count(record->size - size);
         atomic_store_explicit(hk_key_at(p), key, memory_order_release);
         return NULL;
     }
+    if (!grows)
+        hk_mapping_count(size - record->size);
     hk_lock_acquire(&hk_large_lock);
-    hk_add_visibly(&hk_large.counts.mapping_bytes, size - record->size);
     hk_large.counts.remaps++;
     hk_lock_release(&hk_large_lock);
     record->base = record->start = to;
@@ -486,7 +523,8 @@ uint32_t hk_large_calls(void) { return (uint32_t)(hk_look(&hk_large.counts.alloc
 
 size_t hk_large_mapped_bytes(void)
 {
-    return hk_look(&hk_large.counts.mapping_bytes) + hk_look(&hk_large.counts.cached_bytes);
+    struct hk_large_counts counts = hk_large_read_counts();
+    return counts.mapping_bytes + counts.cached_bytes;
 }
 
 struct hk_large_counts hk_large_read_counts(void)

@@ -20,9 +20,10 @@ enum hk_large_kind { HK_LARGE_ANY, HK_LARGE_MAPPING };
 void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero);
 /* Frees the block at p, which has a LARGE key. False, with a fault, if somebody was faster. */
 bool hk_large_free(void *p, struct hk_fault *fault);
-/* 0 if no block starts at p, which has a LARGE key: then it points into one. */
+/* 0 if no block starts at p, which has a LARGE key: then it points into one, or another thread has freed it. */
 size_t hk_large_usable(const void *p);
-struct hk_fault hk_large_fault_inside(const void *p);
+/* What is wrong with p then. */
+struct hk_fault hk_large_fault(const void *p);
 /* Makes the block at p hold n bytes without moving it; false if it cannot. */
 bool hk_large_resize(void *p, size_t n);
 /* Makes the block at p, a mapping, hold n bytes, moving it without copying; NULL if it is none or there is no room. */
@@ -38,7 +39,7 @@ struct hk_large_counts {
 };
 /* Allocations and frees so far; read without the lock. */
 uint32_t hk_large_calls(void);
-/* In live and cached mappings; read without the lock. */
+/* In live and cached mappings, and such as are being made. */
 size_t hk_large_mapped_bytes(void);
 /* A consistent copy. */
 struct hk_large_counts hk_large_read_counts(void);

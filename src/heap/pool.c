@@ -353,6 +353,15 @@ struct hk_slab *hk_pool_acquire_run(unsigned class)
     return slab;
 }
 
+/* Ends what hk_pool_prewarm has begun with a superslab. */
+static void hk_superslab_is_ready(struct hk_superslab *superslab, unsigned class)
+{
+    superslab->active = superslab->purging = 0;
+    hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)HK_SLOTS_PER_SUPERSLAB);
+    hk_empty_add(superslab, ~0u, class, hk_clock_now());
+    hk_superslab_rebin(superslab);
+}
+
 size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
 {
     size_t done = 0;
@@ -363,7 +372,9 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
         if (superslab == NULL)
             break;
         hk_empty_remove(superslab, ~0u);
-        superslab->active = ~0u; /* until it is populated, which takes too long to hold the lock */
+        /* Both, until it is populated, which takes too long to hold the lock. */
+        superslab->active = superslab->purging = ~0u;
+        hk_add_visibly(&hk_pool_counts.slots_active, HK_SLOTS_PER_SUPERSLAB);
         superslab->next = ready;
         ready = superslab;
     }
@@ -374,11 +385,9 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
             hk_os_populate(superslab->base, HK_SUPERSLAB_SIZE);
         hk_lock_acquire(&hk_pool_lock);
         superslab->next = superslab->prev = NULL;
-        superslab->active = 0;
         if (populate)
             hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, HK_SUPERSLAB_SIZE);
-        hk_empty_add(superslab, ~0u, class, hk_clock_now());
-        hk_superslab_rebin(superslab); /* into the LRU cache: no slot is in use */
+        hk_superslab_is_ready(superslab, class); /* into the LRU cache: no slot is in use */
         hk_lock_release(&hk_pool_lock);
     }
     return done;
@@ -534,8 +543,13 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
         if (superslab->state != HK_SUPERSLAB_CARVED || superslab->purging == 0)
             continue;
         uint32_t purging = superslab->purging;
+        unsigned class = superslab->table->slabs[hk_lowest_bit32(purging)].class;
+        if ((superslab->active & purging) != 0) {
+            hk_superslab_is_ready(superslab, class);
+            continue;
+        }
         superslab->purging = 0;
-        hk_empty_add(superslab, purging, superslab->table->slabs[hk_lowest_bit32(purging)].class, hk_clock_now());
+        hk_empty_add(superslab, purging, class, hk_clock_now());
         hk_superslab_rebin(superslab);
     }
 }

@@ -35,7 +35,8 @@ struct hk_slab_cursor {
  * and looks again. Takes the pool's lock. */
 unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB]);
 
-/* In the child of a fork: slots that another thread was purging are EMPTY again. Lock held. */
+/* In the child of a fork: slots that another thread was purging are EMPTY again, and what it was prewarming is free.
+ * Lock held. */
 void hk_pool_after_fork(void);
 
 /* Calls visit for each ACTIVE slab that has an owner. Takes no lock: the caller holds the pool's, or all. */

@@ -30,7 +30,7 @@ struct hk_superslab {
     uint32_t active;       /* CARVED: slots in use */
     uint32_t empty;        /* CARVED: slots EMPTY, with memory; the other free ones are UNUSED and zero. FREE: what had
                               memory, for when it is carved again, unless it loses it or is a large block's first */
-    uint32_t purging;      /* CARVED: slots PURGING */
+    uint32_t purging;      /* CARVED: slots PURGING; if ACTIVE as well, the superslab is being prewarmed */
     uint32_t purged;       /* CARVED: UNUSED slots that had memory */
     uint8_t state;         /* enum hk_superslab_state */
     uint8_t bin;           /* CARVED: longest run of free slots, in the pool */

@@ -8,6 +8,15 @@ struct hk_map hk_map HK_CACHE_ALIGNED;
 /* All windows, so that nobody walks the table, which is mostly pages that were never touched. */
 static struct hk_window *_Atomic hk_windows;
 
+HK_COLD struct hk_fault hk_key_fault(const void *p, hk_key key)
+{
+    if (hk_key_kind(key) == HK_KEY_GONE)
+        return hk_fault_freed_twice(p, hk_classes[hk_key_index(key)].size);
+    if (hk_key_kind(key) == HK_KEY_GONE_LARGE)
+        return hk_fault_freed_twice(p, hk_key_index(key) * 4 * HK_KIB);
+    return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
+}
+
 bool hk_window_prepare(const void *p, size_t size)
 {
     uintptr_t first = (uintptr_t)p >> HK_WINDOW_SHIFT;

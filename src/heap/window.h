@@ -17,6 +17,7 @@
 #ifndef HK_HEAP_WINDOW_H
 #define HK_HEAP_WINDOW_H
 
+#include "base/fault.h"
 #include "heap/size_class.h"
 
 typedef uint32_t hk_key;
@@ -66,6 +67,9 @@ HK_INLINE hk_key hk_key_of_any(const void *p) { return hk_key_is_for(p) ? hk_key
 HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }
 HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
 HK_INLINE bool hk_key_is_slabs(hk_key key) { return key != 0 && hk_key_kind(key) < HK_NCLASSES; }
+
+/* What is wrong with freeing a pointer whose key is neither a slab's nor a large block's. */
+struct hk_fault hk_key_fault(const void *p, hk_key key);
 
 /* A window by its number; NULL if nothing of ours lies there. */
 HK_INLINE struct hk_window *hk_window_at(size_t index)

@@ -305,6 +305,15 @@ TEST_F(Large, ASecondFreeIsRefused)
         EXPECT_FALSE(hk_block_slab(p, &slab, &fault));
         EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
         EXPECT_EQ(fault.block_size, usable);
+        /* By a thread that looked at the key before. */
+        fault = {};
+        EXPECT_FALSE(hk_large_free(p, &fault));
+        EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
+        EXPECT_EQ(fault.block_size, usable);
+        EXPECT_EQ(hk_large_usable(p), 0u);
+        EXPECT_FALSE(hk_large_resize(p, n + 1));
+        EXPECT_EQ(hk_large_remap(p, n + 1), nullptr);
+        EXPECT_EQ(hk_large_fault(p).kind, HK_FAULT_DOUBLE_FREE);
     }
 }
 

@@ -7,9 +7,11 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <thread>
 
 #include "c_begin.h"
 
@@ -373,6 +375,49 @@ TEST_F(Limit, LargeBlocksStopAtTheHardLimitToo)
             free(p);
         trim_all();
     }
+}
+
+TEST_F(Limit, ThreadsDoNotPassTheHardLimitTogether)
+{
+    constexpr int kRounds = 2000 / HK_TEST_SLOWDOWN;
+    set(0, hk_limit_in_use() + 60 * kMib);
+    for (hk_large_kind kind : {HK_LARGE_ANY, HK_LARGE_MAPPING}) {
+        std::atomic<int> met{0}, live{0}, most{0};
+        auto take_and_give = [&] {
+            int meetings = 0;
+            auto meet = [&] { /* at the same time: who sleeps comes late */
+                meetings += 2;
+                met++;
+                while (met < meetings)
+                    std::this_thread::yield();
+            };
+            for (int i = 0; i < kRounds; i++) {
+                meet();
+                void *p = large(40 * kMib, kind);
+                if (p != nullptr && ++live > 1)
+                    most = 2;
+                meet();
+                if (p != nullptr) {
+                    live--;
+                    free(p);
+                    hk_large_purge(0, UINT64_MAX);
+                }
+            }
+        };
+        std::thread other(take_and_give);
+        take_and_give();
+        other.join();
+        EXPECT_EQ(most, 0) << "two blocks of 40 MiB were live";
+    }
+}
+
+TEST_F(Limit, PrewarmingStopsAtTheHardLimit)
+{
+    const size_t room = 4 * HK_SUPERSLAB_SIZE, in_use = hk_limit_in_use();
+    set(0, in_use + room);
+    EXPECT_EQ(hk_pool_prewarm(10, k4096, true), 4u);
+    EXPECT_EQ(hk_limit_in_use(), in_use + room);
+    check_everything();
 }
 
 TEST_F(Limit, TheSoftLimitAsksForAPurgeNowAndThen)

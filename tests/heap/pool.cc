@@ -477,4 +477,27 @@ TEST_F(Pool, NobodyTakesASlotThatIsBeingPurged)
     EXPECT_FALSE(slab->superslab->zero);
 }
 
+TEST_F(Pool, WhatIsBeingPrewarmedIsFreeInAForksChild)
+{
+    std::vector<hk_slab *> slots;
+    do
+        slots.push_back(acquire(kClass));
+    while (slots.size() < 2 * HK_SLOTS_PER_SUPERSLAB && slots.back()->superslab->active != ~0u);
+    hk_superslab *superslab = slots.back()->superslab;
+    ASSERT_EQ(superslab->active, ~0u);
+    const size_t active = counts_now().slots_active;
+    {
+        /* As another thread leaves it while it faults the pages in, without the lock. */
+        HeldLock held(&hk_pool_lock);
+        superslab->purging = ~0u;
+        hk_pool_after_fork();
+    }
+    EXPECT_EQ(superslab->state, HK_SUPERSLAB_FREE);
+    EXPECT_EQ(superslab->active | superslab->purging, 0u);
+    EXPECT_EQ(counts_now().slots_active, active - HK_SLOTS_PER_SUPERSLAB);
+    for (hk_slab *slab : slots)
+        if (slab->superslab != superslab)
+            release_untouched(slab);
+}
+
 } // namespace
