@@ -547,30 +547,35 @@ static bool hk_heap_dissolve_begin(struct hk_heap *heap, uint32_t parked_before,
     return slabs;
 }
 
+/* Both locks are held, so that nobody, nor a fork's child, sees a slab between its heap and the orphans. */
+static void hk_slab_orphan_locked(struct hk_heap *from, struct hk_slab *slab)
+{
+    hk_slab_change_owner(from, slab, &hk_orphans);
+    hk_class_count_slab(&hk_orphans, slab->class, 1);
+    from->counts.slabs_orphaned++;
+    hk_slab_settle(&hk_orphans, slab);
+}
+
 static void hk_slab_orphan(struct hk_slab *slab)
 {
-    struct hk_heap *from = hk_slab_owner(slab);
-    if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
-        return;
-    hk_lock_acquire(&from->lock);
-    bool orphan =
-        hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving && hk_slab_is_first(slab);
-    unsigned class = slab->class;
-    /* From the change of owner on the slab is guarded by the orphans' lock. */
-    if (orphan) {
-        hk_slab_change_owner(from, slab, &hk_orphans);
-        from->counts.slabs_orphaned++;
+    for (;;) {
+        struct hk_heap *from = hk_slab_owner(slab);
+        if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
+            return;
+        hk_lock_acquire(&from->lock);
+        bool orphan =
+            hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving && hk_slab_is_first(slab);
+        bool locked = orphan && hk_lock_try(&hk_orphans.lock);
+        if (locked) {
+            hk_slab_orphan_locked(from, slab);
+            hk_lock_release(&hk_orphans.lock);
+        }
+        hk_lock_release(&from->lock);
+        if (locked || !orphan)
+            return;
+        hk_lock_acquire(&hk_orphans.lock); /* waits for who has it, with no other lock held */
+        hk_lock_release(&hk_orphans.lock);
     }
-    hk_lock_release(&from->lock);
-    if (!orphan)
-        return;
-    hk_lock_acquire(&hk_orphans.lock);
-    /* Another thread may have adopted it, or a collect settled it, meanwhile: then the count was lowered already, and
-     * is made good now. */
-    hk_class_count_slab(&hk_orphans, class, 1);
-    if (hk_slab_owner(slab) == &hk_orphans)
-        hk_slab_settle(&hk_orphans, slab);
-    hk_lock_release(&hk_orphans.lock);
 }
 
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)

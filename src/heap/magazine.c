@@ -378,13 +378,6 @@ void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLAS
     hk_magazine_stow(heap, class, tops, p, fault);
 }
 
-/* Keys that name a heap are written by who holds its lock. Those that name the orphans' are not, but before the owner
- * is. */
-HK_INLINE bool hk_heap_owns_yet(const struct hk_heap *heap, const void *p, hk_key class)
-{
-    return heap != &hk_orphans || hk_slab_owner(hk_slab_at(p, &hk_classes[class])) == heap;
-}
-
 unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
@@ -395,7 +388,7 @@ unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **to
     for (unsigned i = 0; i < n;) {
         void *p = blocks[i];
         hk_key class = hk_key_of_any(p) ^ heap->key;
-        if (HK_UNLIKELY(class >= HK_NCLASSES || !hk_heap_owns_yet(heap, p, class))) {
+        if (HK_UNLIKELY(class >= HK_NCLASSES)) { /* nobody else writes keys that name the heap */
             blocks[others++] = p;
             i++;
         } else if (tops != NULL && hk_magazine_stow(heap, class, tops, p, fault)) {

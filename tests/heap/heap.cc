@@ -5,6 +5,7 @@
 #include "test_heap.h"
 
 #include <memory>
+#include <thread>
 
 namespace
 {
@@ -399,6 +400,30 @@ TEST_F(Heap, DissolvingReleasesWhatIsEmptyAndOrphansTheRest)
     hk_heaps_tend(true, &fault);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     EXPECT_EQ(hk_key_kind(hk_key_of(run)), static_cast<unsigned>(HK_KEY_GONE)) << "an orphan's last block has come";
+}
+
+TEST_F(Heap, DissolvingWaitsForTheOrphansWithNoOtherLock)
+{
+    TestHeap other;
+    void *live = other.take_one(k1024);
+    struct hk_heap *parked = other.park();
+    hk_lock_acquire(&hk_orphans.lock);
+    std::thread dissolver([] { dissolve_parked(); });
+    while (atomic_load(&hk_orphans.lock.word) != 2)
+        std::this_thread::yield();
+    EXPECT_TRUE(hk_lock_try(&parked->lock)) << "who waits holds none";
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(live)), parked);
+    EXPECT_EQ(parked->classes[k1024].nslabs, 1u);
+    hk_lock_release(&parked->lock);
+    hk_lock_release(&hk_orphans.lock);
+    dissolver.join();
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(live)), &hk_orphans);
+    EXPECT_EQ(hk_orphans.classes[k1024].nslabs, 1u);
+    check_everything();
+    EXPECT_EQ(free_remotely(live).kind, HK_FAULT_NONE);
+    hk_fault fault{};
+    hk_heaps_tend(true, &fault);
+    EXPECT_EQ(hk_orphans.classes[k1024].nslabs, 0u);
 }
 
 TEST_F(Heap, DissolvingDoesNotMindHowManySlabsThereAre)

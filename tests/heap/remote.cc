@@ -426,32 +426,6 @@ TEST_F(Remote, ComesBackToAnOwnerThatHasTheSlabAgain)
     owner.give(part(blocks, 1, blocks.size()));
 }
 
-/* Who makes an orphan of a slab holds the lock of its heap alone: the orphans' may see the keys change before the owner. */
-TEST_F(Remote, AHalfDoneChangeOfOwnerIsWaitedFor)
-{
-    TestHeap adopter;
-    Blocks blocks = owner.take_slab(k1024);
-    hk_slab *slab = hk_slab_of(blocks[0]);
-    send(freer, {blocks[0]});
-    _Atomic hk_key *key = hk_key_at(blocks[0]);
-    atomic_store(key, hk_orphans.key | k1024);
-    open(owner);
-    EXPECT_EQ(pending_blocks(owner), Parcels{{blocks[0]}});
-    {
-        hk_fault fault{};
-        HeldLock held(&hk_orphans.lock);
-        EXPECT_EQ(hk_heap_give(&hk_orphans, &blocks[1], 1, nullptr, &fault), 1u) << "not given";
-        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
-    }
-    EXPECT_EQ(slab->nfree, 0);
-    atomic_store(key, owner->key | k1024);
-    move(slab, owner, adopter);
-    open(owner);
-    open(adopter);
-    expect_free({blocks[0]});
-    adopter.give(part(blocks, 1, blocks.size()));
-}
-
 TEST_F(Remote, AnOutboxIsSentToWhoOwnsTheSlabsThen)
 {
     Blocks blocks = owner.take_slab(kRun);
