@@ -12,8 +12,8 @@
 enum hk_lock_rank {
     HK_RANK_PURGE = 1, /* pages on their way to the OS whose blocks are out of the bitmaps */
     HK_RANK_HEAPS,     /* the lists of all heaps and of parked heaps */
-    HK_RANK_HEAP,      /* one heap; fork alone takes several of them */
-    HK_RANK_POOL,      /* superslabs, slots, the LRU cache */
+    HK_RANK_HEAP,      /* one heap; fork alone waits for several of them */
+    HK_RANK_POOL,      /* superslabs, slots, the LRU cache; that more memory is in use */
     HK_RANK_LARGE,     /* records and cached mappings of large blocks */
     HK_RANK_META,      /* the metadata arena, and windows */
 };

@@ -318,14 +318,20 @@ static void *hk_realloc_move(void *p, size_t old_size, size_t n)
     return moved;
 }
 
+/* Reports what is wrong with a pointer that realloc was given. */
+HK_COLD static void *hk_realloc_refuse(struct hk_fault fault, const char *call)
+{
+    if (fault.kind == HK_FAULT_DOUBLE_FREE)
+        fault.kind = HK_FAULT_USE_AFTER_FREE;
+    hk_fault_report(&fault, call);
+    return hk_no_memory();
+}
+
 static void *hk_realloc_large(void *p, size_t n, const char *call)
 {
     size_t usable = hk_large_usable(p);
-    if (HK_UNLIKELY(usable == 0)) {
-        struct hk_fault fault = hk_large_fault(p);
-        hk_fault_report(&fault, call);
-        return hk_no_memory();
-    }
+    if (HK_UNLIKELY(usable == 0))
+        return hk_realloc_refuse(hk_large_fault(p), call);
     if (n > PTRDIFF_MAX - HK_LARGE_RUN_MAX)
         return hk_no_memory();
     if (n <= usable && n > usable - usable / 4)
@@ -340,18 +346,15 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
     return hk_realloc_move(p, usable, n);
 }
 
-/* Says what is wrong with a pointer that realloc was given and that is not a block in use. */
-HK_COLD static void *hk_realloc_refuse(const void *p, const char *call)
+/* Says what is wrong with a pointer into a slab that is not a block in use. */
+HK_COLD static void *hk_realloc_refuse_block(const void *p, const char *call)
 {
     struct hk_slab *slab;
     unsigned index;
     struct hk_fault fault = HK_NO_FAULT;
     if (hk_block_slab(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault))
         fault = hk_fault_double_free(slab, index);
-    if (fault.kind == HK_FAULT_DOUBLE_FREE)
-        fault.kind = HK_FAULT_USE_AFTER_FREE;
-    hk_fault_report(&fault, call);
-    return hk_no_memory();
+    return hk_realloc_refuse(fault, call);
 }
 
 /* n is neither above what a block holds nor far below. */
@@ -380,16 +383,17 @@ HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
                     : hk_block_in_use(p);
     class = hk_key_kind(key);
     if (HK_UNLIKELY(!used || *hk_self.top[class] == p))
-        return hk_realloc_refuse(p, call);
+        return hk_realloc_refuse_block(p, call);
     return hk_realloc_block(p, hk_classes[class].size, n);
 }
 
 void *hk_realloc_any(void *p, size_t n, const char *call)
 {
     hk_key class = hk_key_of(p) ^ hk_self.owner_key;
+    /* The slab is mine, and the magazine tells that p was not freed last. */
     if (HK_LIKELY(class < HK_NCLASSES && hk_realloc_stays(hk_classes[class].size, n) && *hk_self.top[class] != p &&
-                  hk_self.top[class] != HK_NO_MAGAZINE)) /* which does not tell what was freed last */
-        return p;                                        /* the slab is mine */
+                  hk_self.top[class] != HK_NO_MAGAZINE))
+        return p;
     return hk_realloc_slow(p, n, call);
 }
 

@@ -40,6 +40,7 @@ static void hk_fork_child(void)
 {
     hk_purge_after_fork();
     hk_superslabs_after_fork();
+    hk_large_after_fork();
     hk_pool_after_fork();
     hk_heaps_after_fork(&hk_self);
     hk_thread_after_fork();

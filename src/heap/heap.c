@@ -562,19 +562,19 @@ static void hk_slab_orphan(struct hk_slab *slab)
         struct hk_heap *from = hk_slab_owner(slab);
         if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
             return;
-        hk_lock_acquire(&from->lock);
-        bool orphan =
-            hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving && hk_slab_is_first(slab);
-        bool locked = orphan && hk_lock_try(&hk_orphans.lock);
+        hk_lock_acquire(&hk_orphans.lock); /* of the two the one that others want more often */
+        bool locked = hk_lock_try(&from->lock);
         if (locked) {
-            hk_slab_orphan_locked(from, slab);
-            hk_lock_release(&hk_orphans.lock);
+            if (hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving &&
+                hk_slab_is_first(slab))
+                hk_slab_orphan_locked(from, slab);
+            hk_lock_release(&from->lock);
         }
-        hk_lock_release(&from->lock);
-        if (locked || !orphan)
-            return;
-        hk_lock_acquire(&hk_orphans.lock); /* waits for who has it, with no other lock held */
         hk_lock_release(&hk_orphans.lock);
+        if (locked)
+            return;
+        hk_lock_acquire(&from->lock); /* waits for who has it, with no other lock held */
+        hk_lock_release(&from->lock);
     }
 }
 

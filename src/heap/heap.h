@@ -43,7 +43,7 @@ struct hk_heap_class {
     struct hk_parcel *reserve;      /* free blocks that the magazine has no room for, the youngest first */
     uint32_t nslabs;
     uint32_t last_alloc;  /* heap's tick when malloc last took the slow path for it, for the budget */
-    uint8_t capacity;     /* of the magazine, in blocks; 0 until first used, and for large blocks while not busy */
+    uint8_t capacity;     /* of the magazine, in blocks; 0 until first used; above 128 KiB, while busy only */
     uint32_t guest_since; /* the heap's exchanges when the count below began */
     uint8_t guest_allocs; /* allocations that were served from the guests' heap */
     uint8_t demand;       /* since the capacity last changed: refills, or flushes of a medium class, whose blocks

@@ -54,11 +54,12 @@ static struct hk_large *hk_record_at(uint32_t index)
 }
 
 /* NULL if the key is no large block's any more: another thread has freed it since the caller looked. */
-static struct hk_large *hk_record_of(const void *p)
+static struct hk_large *hk_record_of_key(hk_key key)
 {
-    hk_key key = hk_key_of(p);
     return hk_key_kind(key) == HK_KEY_LARGE ? hk_record_at(hk_key_index(key)) : NULL;
 }
+
+static struct hk_large *hk_record_of(const void *p) { return hk_record_of_key(hk_key_of(p)); }
 
 /* The lock is held. */
 static struct hk_large *hk_record_obtain(void)
@@ -84,13 +85,14 @@ static struct hk_large *hk_record_obtain(void)
     return record;
 }
 
-/* Counts a block that is born, or dies; bytes of mappings are counted with these. The lock is held. */
+/* Counts a block that is born, or dies. The lock is held. */
 static void hk_count_block(const struct hk_large *block, bool born)
 {
     struct hk_large_counts *counts = &hk_large.counts;
     size_t one = born ? 1 : (size_t)-1;
     if (block->mapping) {
         counts->mappings += one;
+        counts->mapping_bytes += one * block->size;
     } else {
         counts->runs += one;
         counts->run_bytes += one * block->size;
@@ -127,6 +129,12 @@ static void hk_record_publish(const struct hk_large *record)
 {
     atomic_store_explicit(hk_key_at(record->start), (record->index << HK_KEY_SHIFT) | HK_KEY_LARGE,
                           memory_order_release);
+}
+
+/* Takes the key of a block for the one who frees or moves it; false, with the present key, if another was faster. */
+static bool hk_key_replace(const void *p, hk_key *key, hk_key by)
+{
+    return atomic_compare_exchange_strong_explicit(hk_key_at(p), key, by, memory_order_acq_rel, memory_order_relaxed);
 }
 
 static hk_key hk_gone_large(const struct hk_large *record)
@@ -184,12 +192,11 @@ static void hk_run_free(const struct hk_large *block)
 
 /* ---- Mappings ---- */
 
-static void hk_mapping_count(size_t more)
-{
-    hk_lock_acquire(&hk_large_lock);
-    hk_add_visibly(&hk_large.counts.mapping_bytes, more);
-    hk_lock_release(&hk_large_lock);
-}
+/* In mappings: of live blocks, cached, about to be made and about to go. No lock guards it, so that who looks at the
+ * limits need not wait for who unmaps. */
+static _Atomic size_t hk_mapped;
+
+static void hk_mapped_add(size_t more) { atomic_fetch_add_explicit(&hk_mapped, more, memory_order_relaxed); }
 
 /* Counts bytes that are to be mapped, if the limits allow them: under the pool's lock, like all that makes more memory
  * be in use, so that two threads cannot both take what is left. */
@@ -198,14 +205,14 @@ static bool hk_mapping_admit(size_t more)
     hk_lock_acquire(&hk_pool_lock);
     bool allowed = hk_limit_allows(more);
     if (allowed)
-        hk_mapping_count(more);
+        hk_mapped_add(more);
     hk_lock_release(&hk_pool_lock);
     return allowed;
 }
 
 static void hk_cached_remove(unsigned i)
 {
-    hk_add_visibly(&hk_large.counts.cached_bytes, -hk_large.cached[i].size);
+    hk_large.counts.cached_bytes -= hk_large.cached[i].size;
     hk_large.ncached--;
     for (; i < hk_large.ncached; i++)
         hk_large.cached[i] = hk_large.cached[i + 1];
@@ -215,14 +222,16 @@ static void hk_cached_remove(unsigned i)
  * as long as there is room. The lock is held. */
 static bool hk_mapping_discard(struct hk_cached_mapping mapping)
 {
-    if (hk_os_unmap(mapping.base, mapping.size, mapping.size))
-        return true;
-    hk_os_purge(mapping.base, mapping.size);
-    if (hk_large.ncached < HK_CACHED_MAPPINGS) {
-        mapping.freed_at_ms = hk_os_now_ms();
-        hk_large.cached[hk_large.ncached++] = mapping;
-        hk_add_visibly(&hk_large.counts.cached_bytes, mapping.size);
+    bool unmapped = hk_os_unmap(mapping.base, mapping.size, mapping.size);
+    if (!unmapped)
+        hk_os_purge(mapping.base, mapping.size);
+    if (unmapped || hk_large.ncached == HK_CACHED_MAPPINGS) {
+        hk_mapped_add(-mapping.size);
+        return unmapped;
     }
+    mapping.freed_at_ms = hk_os_now_ms();
+    hk_large.cached[hk_large.ncached++] = mapping;
+    hk_large.counts.cached_bytes += mapping.size;
     return false;
 }
 
@@ -252,7 +261,6 @@ static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment)
             block->base = c->base;
             block->size = c->size;
             block->huge = c->huge;
-            hk_add_visibly(&hk_large.counts.mapping_bytes, c->size);
             hk_cached_remove(i);
             hk_large.counts.cache_hits++;
             found = true;
@@ -313,7 +321,7 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
         block->size = size;
         block->huge = false;
         if (block->base == NULL) {
-            hk_mapping_count(-size);
+            hk_mapped_add(-size);
             return false;
         }
     }
@@ -334,11 +342,10 @@ static void hk_mapping_free(const struct hk_large *block)
     hk_lock_acquire(&hk_large_lock);
     if (block->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS) {
         hk_large.cached[hk_large.ncached++] = mapping;
-        hk_add_visibly(&hk_large.counts.cached_bytes, mapping.size);
+        hk_large.counts.cached_bytes += mapping.size;
     } else {
         hk_mapping_discard(mapping);
     }
-    hk_add_visibly(&hk_large.counts.mapping_bytes, -block->size);
     hk_lock_release(&hk_large_lock);
 }
 
@@ -405,14 +412,13 @@ struct hk_fault hk_large_fault(const void *p)
 bool hk_large_free(void *p, struct hk_fault *fault)
 {
     hk_key key = hk_key_of(p);
-    struct hk_large *record = hk_key_kind(key) == HK_KEY_LARGE ? hk_record_at(hk_key_index(key)) : NULL;
+    struct hk_large *record = hk_record_of_key(key);
     if (HK_UNLIKELY(record == NULL || record->start != p)) {
         hk_fault_note(fault, hk_large_fault(p));
         return false;
     }
-    if (!atomic_compare_exchange_strong_explicit(hk_key_at(p), &key, hk_gone_large(record), memory_order_acq_rel,
-                                                 memory_order_relaxed)) {
-        hk_fault_note(fault, hk_fault_freed_twice(p, record->usable));
+    if (!hk_key_replace(p, &key, hk_gone_large(record))) {
+        hk_fault_note(fault, hk_key_fault(p, key));
         return false;
     }
     struct hk_large block = *record;
@@ -452,6 +458,15 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
     return ok;
 }
 
+static void hk_mapping_recount(struct hk_large *record, size_t size, bool moved)
+{
+    hk_lock_acquire(&hk_large_lock);
+    hk_large.counts.mapping_bytes += size - record->size;
+    hk_large.counts.remaps += moved;
+    hk_lock_release(&hk_large_lock);
+    record->size = size;
+}
+
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
     size_t offset = (size_t)(record->start - record->base);
@@ -467,10 +482,10 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
         return false;
     if (hk_os_resize_in_place(record->base, record->size, size)) {
         if (!grows)
-            hk_mapping_count(size - record->size);
-        record->size = size;
+            hk_mapped_add(size - record->size);
+        hk_mapping_recount(record, size, false);
     } else if (grows) {
-        hk_mapping_count(record->size - size);
+        hk_mapped_add(record->size - size);
         return false;
     } /* else it is large enough as it is */
     record->usable = record->size - offset;
@@ -486,34 +501,39 @@ bool hk_large_resize(void *p, size_t n)
     return record->mapping ? hk_mapping_resize(record, n) : hk_run_resize(record, n);
 }
 
+/* Where a mapping lies when it has its new size; NULL if it is as before. */
+static char *hk_mapping_move(const struct hk_large *record, size_t size)
+{
+    char *to = hk_os_resize_moving(record->base, record->size, size);
+    if (to == NULL || hk_window_prepare(to, 1))
+        return to;
+    hk_os_resize_onto(to, size, record->size, record->base); /* back to where it was; nobody knows of the move */
+    return NULL;
+}
+
 void *hk_large_remap(void *p, size_t n)
 {
-    struct hk_large *record = hk_record_of(p);
+    hk_key key = hk_key_of(p);
+    struct hk_large *record = hk_record_of_key(key);
     if (record == NULL || !record->mapping || record->start != record->base)
         return NULL;
     size_t size = hk_growing_size(n);
     bool grows = size > record->size;
     if (grows && !hk_mapping_admit(size - record->size))
         return NULL;
-    hk_key key = atomic_exchange_explicit(hk_key_at(p), hk_gone_large(record), memory_order_relaxed);
-    char *to = hk_os_resize_moving(record->base, record->size, size);
-    if (to != NULL && !hk_window_prepare(to, 1)) {
-        hk_os_resize_onto(to, size, record->size, record->base); /* back to where it was; nobody knows of the move */
-        to = NULL;
-    }
+    char *to = NULL;
+    if (hk_key_replace(p, &key, hk_gone_large(record)) && (to = hk_mapping_move(record, size)) == NULL)
+        hk_record_publish(record);
     if (to == NULL) {
         if (grows)
-            hk_mapping_count(record->size - size);
-        atomic_store_explicit(hk_key_at(p), key, memory_order_release);
+            hk_mapped_add(record->size - size);
         return NULL;
     }
     if (!grows)
-        hk_mapping_count(size - record->size);
-    hk_lock_acquire(&hk_large_lock);
-    hk_large.counts.remaps++;
-    hk_lock_release(&hk_large_lock);
+        hk_mapped_add(size - record->size);
+    hk_mapping_recount(record, size, true);
     record->base = record->start = to;
-    record->size = record->usable = size;
+    record->usable = size;
     hk_record_publish(record);
     hk_mapping_advise(record);
     return to;
@@ -523,8 +543,7 @@ uint32_t hk_large_calls(void) { return (uint32_t)(hk_look(&hk_large.counts.alloc
 
 size_t hk_large_mapped_bytes(void)
 {
-    struct hk_large_counts counts = hk_large_read_counts();
-    return counts.mapping_bytes + counts.cached_bytes;
+    return atomic_load_explicit(&hk_mapped, memory_order_relaxed);
 }
 
 struct hk_large_counts hk_large_read_counts(void)
@@ -533,4 +552,10 @@ struct hk_large_counts hk_large_read_counts(void)
     struct hk_large_counts counts = hk_large.counts;
     hk_lock_release(&hk_large_lock);
     return counts;
+}
+
+void hk_large_after_fork(void)
+{
+    atomic_store_explicit(&hk_mapped, hk_large.counts.mapping_bytes + hk_large.counts.cached_bytes,
+                          memory_order_relaxed);
 }

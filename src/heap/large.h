@@ -18,7 +18,7 @@ enum hk_large_kind { HK_LARGE_ANY, HK_LARGE_MAPPING };
 /* n bytes at a multiple of alignment. HK_LARGE_MAPPING asks for a mapping whatever the size. *zero, if not NULL, tells
  * whether the block is known to be zero. NULL without memory. No lock held but a heap's. */
 void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero);
-/* Frees the block at p, which has a LARGE key. False, with a fault, if somebody was faster. */
+/* Frees the block at p, which had a LARGE key. False, with a fault, if somebody was faster, or p points into it. */
 bool hk_large_free(void *p, struct hk_fault *fault);
 /* 0 if no block starts at p, which has a LARGE key: then it points into one, or another thread has freed it. */
 size_t hk_large_usable(const void *p);
@@ -39,8 +39,10 @@ struct hk_large_counts {
 };
 /* Allocations and frees so far; read without the lock. */
 uint32_t hk_large_calls(void);
-/* In live and cached mappings, and such as are being made. */
+/* In live and cached mappings, and in such as are being made or unmapped; read without the lock. */
 size_t hk_large_mapped_bytes(void);
+/* In the child of a fork: what other threads were mapping does not count. Lock held. */
+void hk_large_after_fork(void);
 /* A consistent copy. */
 struct hk_large_counts hk_large_read_counts(void);
 

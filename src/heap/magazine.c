@@ -387,8 +387,8 @@ unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **to
     unsigned others = 0;
     for (unsigned i = 0; i < n;) {
         void *p = blocks[i];
-        hk_key class = hk_key_of_any(p) ^ heap->key;
-        if (HK_UNLIKELY(class >= HK_NCLASSES)) { /* nobody else writes keys that name the heap */
+        hk_key class = hk_key_of_any(p) ^ heap->key; /* keys that name the heap are written under its lock */
+        if (HK_UNLIKELY(class >= HK_NCLASSES)) {
             blocks[others++] = p;
             i++;
         } else if (tops != NULL && hk_magazine_stow(heap, class, tops, p, fault)) {

@@ -137,7 +137,8 @@ static struct hk_slab *hk_empty_run(struct hk_superslab *superslab, unsigned slo
     return &superslab->table->slabs[slot - hk_slot_head(&superslab->table->slots[slot])];
 }
 
-/* Takes those of `slots` that are EMPTY, in each run neighbours, out of their runs. What is left are runs. */
+/* Takes those of `slots` that are EMPTY out of their runs, of each run neighbours. What is left of it is a run, or
+ * two. */
 static void hk_empty_remove(struct hk_superslab *superslab, uint32_t slots)
 {
     for (uint32_t rest = superslab->empty & slots; rest != 0;) {
@@ -353,11 +354,14 @@ struct hk_slab *hk_pool_acquire_run(unsigned class)
     return slab;
 }
 
-/* Ends what hk_pool_prewarm has begun with a superslab. */
-static void hk_superslab_is_ready(struct hk_superslab *superslab, unsigned class)
+/* Ends what hk_pool_prewarm has begun with a superslab, which goes to the LRU cache, or is free without memory. */
+static void hk_superslab_end_prewarm(struct hk_superslab *superslab, unsigned class, bool populated)
 {
     superslab->active = superslab->purging = 0;
-    hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)HK_SLOTS_PER_SUPERSLAB);
+    if (populated) {
+        hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)HK_SLOTS_PER_SUPERSLAB);
+        hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, HK_SUPERSLAB_SIZE);
+    }
     hk_empty_add(superslab, ~0u, class, hk_clock_now());
     hk_superslab_rebin(superslab);
 }
@@ -368,28 +372,29 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *ready = NULL;
     for (; done < n; done++) {
-        struct hk_superslab *superslab = hk_limit_allows(HK_SUPERSLAB_SIZE) ? hk_superslab_carve() : NULL;
+        struct hk_superslab *superslab = NULL;
+        if (!populate || hk_limit_allows(HK_SUPERSLAB_SIZE))
+            superslab = hk_superslab_carve();
         if (superslab == NULL)
             break;
         hk_empty_remove(superslab, ~0u);
-        /* Both, until it is populated, which takes too long to hold the lock. */
-        superslab->active = superslab->purging = ~0u;
-        hk_add_visibly(&hk_pool_counts.slots_active, HK_SLOTS_PER_SUPERSLAB);
+        superslab->active = superslab->purging = ~0u; /* both */
+        if (populate)
+            hk_add_visibly(&hk_pool_counts.slots_active, HK_SLOTS_PER_SUPERSLAB);
         superslab->next = ready;
         ready = superslab;
     }
-    hk_lock_release(&hk_pool_lock);
     for (struct hk_superslab *superslab = ready, *next; superslab != NULL; superslab = next) {
         next = superslab->next;
-        if (populate)
-            hk_os_populate(superslab->base, HK_SUPERSLAB_SIZE);
-        hk_lock_acquire(&hk_pool_lock);
         superslab->next = superslab->prev = NULL;
-        if (populate)
-            hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, HK_SUPERSLAB_SIZE);
-        hk_superslab_is_ready(superslab, class); /* into the LRU cache: no slot is in use */
-        hk_lock_release(&hk_pool_lock);
+        if (populate) {
+            hk_lock_release(&hk_pool_lock); /* it takes too long */
+            hk_os_populate(superslab->base, HK_SUPERSLAB_SIZE);
+            hk_lock_acquire(&hk_pool_lock);
+        }
+        hk_superslab_end_prewarm(superslab, class, populate);
     }
+    hk_lock_release(&hk_pool_lock);
     return done;
 }
 
@@ -545,7 +550,7 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
         uint32_t purging = superslab->purging;
         unsigned class = superslab->table->slabs[hk_lowest_bit32(purging)].class;
         if ((superslab->active & purging) != 0) {
-            hk_superslab_is_ready(superslab, class);
+            hk_superslab_end_prewarm(superslab, class, true);
             continue;
         }
         superslab->purging = 0;

@@ -68,7 +68,7 @@ HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }
 HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
 HK_INLINE bool hk_key_is_slabs(hk_key key) { return key != 0 && hk_key_kind(key) < HK_NCLASSES; }
 
-/* What is wrong with freeing a pointer whose key is neither a slab's nor a large block's. */
+/* What is wrong with freeing a pointer that is no block, by its key, which is not that of a live one. */
 struct hk_fault hk_key_fault(const void *p, hk_key key);
 
 /* A window by its number; NULL if nothing of ours lies there. */

@@ -366,8 +366,16 @@ inline void check_parcels()
     EXPECT_EQ(seen.size(), begun) << "parcels that are nowhere";
 }
 
+/* While nobody maps or unmaps. */
+inline void check_large()
+{
+    hk_large_counts counts = hk_large_read_counts();
+    EXPECT_EQ(hk_large_mapped_bytes(), counts.mapping_bytes + counts.cached_bytes);
+}
+
 inline void check_everything()
 {
+    check_large();
     check_superslabs();
     check_pool();
     check_heaps();

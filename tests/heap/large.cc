@@ -224,8 +224,11 @@ TEST_F(Large, AMappingThatCannotBeMovedIsAsBefore)
 {
     char *p = map(5 * HK_MIB);
     fill(p, 5 * HK_MIB);
-    size_t usable = hk_large_usable(p);
+    size_t usable = hk_large_usable(p), mapped = hk_large_mapped_bytes();
     EXPECT_EQ(hk_large_remap(p, size_t{1} << 46), nullptr) << "no such room";
+    EXPECT_FALSE(hk_large_resize(p, size_t{1} << 46));
+    EXPECT_EQ(hk_large_alloc(size_t{1} << 46, HK_MIN_ALIGN, HK_LARGE_ANY, nullptr), nullptr);
+    EXPECT_EQ(hk_large_mapped_bytes(), mapped) << "what did not come about does not count";
     EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
     EXPECT_EQ(hk_large_usable(p), usable);
     EXPECT_TRUE(holds(p, 5 * HK_MIB));
