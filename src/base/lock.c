@@ -36,8 +36,25 @@ HK_NOINLINE void hk_lock_wake(struct hk_lock *lock) { hk_os_futex_wake(&lock->wo
 static HK_TLS const struct hk_lock *hk_held[HK_LOCKS_HELD_MAX];
 static HK_TLS unsigned hk_nheld;
 
+_Atomic uint32_t hk_lock_delays;
+
+static void hk_lock_delay(void)
+{
+    static HK_TLS uint32_t random;
+    static _Atomic uint32_t nothing;
+    uint32_t one_in = atomic_load_explicit(&hk_lock_delays, memory_order_relaxed);
+    if (one_in == 0)
+        return;
+    if (random == 0)
+        random = (uint32_t)((uintptr_t)&random >> 4); /* differs between threads */
+    random = random * 1664525u + 1013904223u; /* D. E. Knuth, The Art of Computer Programming 2, 3.3.4 */
+    if ((random >> 8) % one_in == 0)
+        hk_os_futex_wait_ms(&nothing, 0, 1);
+}
+
 void hk_lock_note_acquired(const struct hk_lock *lock, bool waited)
 {
+    hk_lock_delay();
     for (unsigned i = 0; waited && i < hk_nheld; i++)
         hk_assert(hk_held[i]->rank < lock->rank);
     hk_assert(hk_nheld < HK_LOCKS_HELD_MAX);
@@ -46,6 +63,7 @@ void hk_lock_note_acquired(const struct hk_lock *lock, bool waited)
 
 void hk_lock_note_released(const struct hk_lock *lock)
 {
+    hk_lock_delay();
     for (unsigned i = hk_nheld; i-- > 0;) {
         if (hk_held[i] == lock) {
             hk_held[i] = hk_held[--hk_nheld];

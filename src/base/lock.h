@@ -35,6 +35,9 @@ void hk_lock_wait(struct hk_lock *lock);
 void hk_lock_wake(struct hk_lock *lock);
 
 #if HK_DEBUG
+/* For tests: a thread sleeps for a millisecond at one in so many operations on locks, before it takes one or while it
+ * holds it; 0 never. What lies between two locks, and is mostly too short to be interrupted, is then seen by others. */
+extern _Atomic uint32_t hk_lock_delays;
 void hk_lock_note_acquired(const struct hk_lock *lock, bool waited);
 void hk_lock_note_released(const struct hk_lock *lock);
 bool hk_lock_held_by_me(const struct hk_lock *lock);
