@@ -10,14 +10,20 @@
 struct hk_pool_counts hk_pool_counts;
 
 static struct {
-    /* Carved superslabs by their longest run of free slots, 1 to 31. */
-    struct hk_superslab *bins[HK_SLOTS_PER_SUPERSLAB];
-    uint32_t bins_nonempty;
+    /* Carved superslabs by whether they are for long runs, and by their longest run of free slots, 1 to 31. */
+    struct hk_superslab *bins[2][HK_SLOTS_PER_SUPERSLAB];
+    uint32_t bins_nonempty[2];
     struct hk_slab *empty[HK_NCLASSES]; /* EMPTY runs by the class that used them last, as their first slots */
     uint64_t empty_nonempty[(HK_NCLASSES + 63) / 64];
 } hk_pool; /* guarded by hk_pool_lock */
 
 /* ---- Carved superslabs by room ---- */
+
+/* Slabs of so many slots have superslabs of their own. What a large block leaves would else serve small slabs, which
+ * stay longer, and the next large block would find no room for its run, though most slots are free. */
+#define HK_LONG_RUN 8u
+
+static bool hk_class_is_long(unsigned class) { return hk_classes[class].slots >= HK_LONG_RUN; }
 
 static uint32_t hk_free_slots(const struct hk_superslab *superslab)
 {
@@ -51,11 +57,11 @@ static void hk_bin_remove(struct hk_superslab *superslab)
     if (superslab->prev != NULL)
         superslab->prev->next = superslab->next;
     else
-        hk_pool.bins[superslab->bin] = superslab->next;
+        hk_pool.bins[superslab->long_runs][superslab->bin] = superslab->next;
     if (superslab->next != NULL)
         superslab->next->prev = superslab->prev;
-    if (hk_pool.bins[superslab->bin] == NULL)
-        hk_pool.bins_nonempty &= ~(1u << superslab->bin);
+    if (hk_pool.bins[superslab->long_runs][superslab->bin] == NULL)
+        hk_pool.bins_nonempty[superslab->long_runs] &= ~(1u << superslab->bin);
     superslab->bin = 0;
 }
 
@@ -66,11 +72,12 @@ static void hk_bin_insert(struct hk_superslab *superslab, unsigned bin)
 {
     superslab->bin = (uint8_t)bin;
     superslab->prev = NULL;
-    superslab->next = hk_pool.bins[bin];
+    struct hk_superslab **head = &hk_pool.bins[superslab->long_runs][bin];
+    superslab->next = *head;
     if (superslab->next != NULL)
         superslab->next->prev = superslab;
-    hk_pool.bins[bin] = superslab;
-    hk_pool.bins_nonempty |= 1u << bin;
+    *head = superslab;
+    hk_pool.bins_nonempty[superslab->long_runs] |= 1u << bin;
 }
 
 /* ---- EMPTY slots ---- */
@@ -170,13 +177,18 @@ static void hk_empty_each(struct hk_superslab *superslab, void (*change)(struct 
     }
 }
 
+/* A run from which a single slot may be taken. */
 static struct hk_slab *hk_empty_find(unsigned class)
 {
     if (hk_pool.empty[class] != NULL)
         return hk_pool.empty[class];
-    for (unsigned i = 0; i < sizeof hk_pool.empty_nonempty / sizeof hk_pool.empty_nonempty[0]; i++)
-        if (hk_pool.empty_nonempty[i] != 0)
-            return hk_pool.empty[i * 64 + hk_lowest_bit64(hk_pool.empty_nonempty[i])];
+    for (unsigned i = 0; i < sizeof hk_pool.empty_nonempty / sizeof hk_pool.empty_nonempty[0]; i++) {
+        for (uint64_t rest = hk_pool.empty_nonempty[i]; rest != 0; rest &= rest - 1) {
+            unsigned other = i * 64 + hk_lowest_bit64(rest);
+            if (!hk_class_is_long(other))
+                return hk_pool.empty[other];
+        }
+    }
     return NULL;
 }
 
@@ -203,7 +215,8 @@ static void hk_empty_renew(struct hk_slab *run)
     hk_empty_link(run);
 }
 
-static struct hk_superslab *hk_superslab_carve(void)
+/* A superslab for slabs of a class, and others like it. */
+static struct hk_superslab *hk_superslab_carve(unsigned class)
 {
     struct hk_superslab *superslab = hk_superslabs_acquire(1, HK_SUPERSLAB_CARVED);
     if (superslab == NULL)
@@ -227,13 +240,16 @@ static struct hk_superslab *hk_superslab_carve(void)
         hk_pool_counts.stage3_mapped++;
     else
         hk_pool_counts.stage3_cached++;
-    if (superslab->zero || superslab->was_large) {
+    bool anew = superslab->zero || superslab->was_large;
+    if (anew)
         hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, superslab->zero ? 0 : HK_SUPERSLAB_SIZE);
+    if (anew || superslab->long_runs != hk_class_is_long(class)) {
         superslab->empty = 0;
-        hk_empty_add(superslab, ~0u, superslab->table->slabs[0].class, hk_clock_now());
+        hk_empty_add(superslab, ~0u, class, hk_clock_now());
     } else {
         hk_empty_each(superslab, hk_empty_renew);
     }
+    superslab->long_runs = hk_class_is_long(class);
     superslab->was_large = false;
     return superslab;
 }
@@ -277,14 +293,15 @@ static struct hk_slab *hk_acquire_slot(unsigned class)
         return hk_slots_take(last->superslab, last->slot, 1, 1);
     }
     struct hk_superslab *superslab;
-    unsigned stage = hk_pool.bins_nonempty != 0 ? 2 : 3;
+    uint32_t bins = hk_pool.bins_nonempty[false];
+    unsigned stage = bins != 0 ? 2 : 3;
     if (!hk_limit_allows(HK_SLOT_SIZE))
         return NULL;
-    if (hk_pool.bins_nonempty != 0) {
+    if (bins != 0) {
         hk_pool_counts.stage2_unused++;
-        superslab = hk_pool.bins[hk_lowest_bit32(hk_pool.bins_nonempty)];
+        superslab = hk_pool.bins[false][hk_lowest_bit32(bins)];
     } else {
-        superslab = hk_superslab_carve();
+        superslab = hk_superslab_carve(class);
         if (superslab == NULL)
             return NULL;
     }
@@ -321,9 +338,10 @@ static struct hk_slab *hk_acquire_run(unsigned class)
             return hk_slots_take(run->superslab, run->slot, n, 1);
         }
     }
-    uint32_t bins = hk_pool.bins_nonempty & ~hk_low_mask32(n);
+    bool long_run = hk_class_is_long(class);
+    uint32_t bins = hk_pool.bins_nonempty[long_run] & ~hk_low_mask32(n);
     for (uint32_t rest = hk_pool_counts.slots_empty >= n ? bins : 0; rest != 0; rest &= rest - 1) {
-        struct hk_superslab *superslab = hk_pool.bins[hk_lowest_bit32(rest)];
+        struct hk_superslab *superslab = hk_pool.bins[long_run][hk_lowest_bit32(rest)];
         for (unsigned i = 0; superslab != NULL && i < HK_RUN_LOOKS; i++, superslab = superslab->next) {
             uint32_t starts = hk_runs32(superslab->empty, n);
             if (starts != 0) {
@@ -337,11 +355,11 @@ static struct hk_slab *hk_acquire_run(unsigned class)
     struct hk_superslab *superslab = NULL;
     unsigned stage = 3;
     if (bins == 0 || hk_superslab_counts.cached != 0) /* a cached one has memory, and mostly much of it */
-        superslab = hk_superslab_carve();
+        superslab = hk_superslab_carve(class);
     if (superslab == NULL && bins != 0) {
         stage = 2;
         hk_pool_counts.stage2_unused++;
-        superslab = hk_pool.bins[hk_lowest_bit32(bins)];
+        superslab = hk_pool.bins[long_run][hk_lowest_bit32(bins)];
     }
     return superslab == NULL ? NULL : hk_slots_take(superslab, hk_slots_find(superslab, n), n, stage);
 }
@@ -374,7 +392,7 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
     for (; done < n; done++) {
         struct hk_superslab *superslab = NULL;
         if (!populate || hk_limit_allows(HK_SUPERSLAB_SIZE))
-            superslab = hk_superslab_carve();
+            superslab = hk_superslab_carve(class);
         if (superslab == NULL)
             break;
         hk_empty_remove(superslab, ~0u);

@@ -285,6 +285,41 @@ TEST_F(Pool, ARunThatWasCutDoesNotHideTheOthersOfItsClass)
 }
 
 /* Slots that were fetched for a warm pool, and not used. */
+/* Or small slabs, which stay, would take what a large block leaves, and the next one would need another superslab. */
+TEST_F(Pool, LongRunsHaveSuperslabsOfTheirOwn)
+{
+    constexpr unsigned kLong = 79; /* a slab of 17 slots */
+    const size_t before_all = hk_superslab_counts.carved;
+    std::vector<hk_slab *> stay;
+    for (unsigned i = 0; i < 320; i++) {
+        hk_slab *large = acquire(kLong);
+        live(large, kLong);
+        hk_slab *small = acquire(kClass), *other = acquire(kRun);
+        EXPECT_NE(small->superslab, large->superslab);
+        EXPECT_NE(other->superslab, large->superslab);
+        live(small, kClass);
+        hk_pool_release(large, hk_classes[kLong].slots);
+        hk_slab *next = acquire(kClass);
+        live(next, kClass);
+        stay.push_back(next);
+        hk_pool_release(small, 1);
+        release_untouched(other, hk_classes[kRun].slots);
+    }
+    EXPECT_LE(hk_superslab_counts.carved - before_all, 320u / HK_SLOTS_PER_SUPERSLAB + 2);
+    check_pool();
+    for (hk_slab *slab : stay)
+        hk_pool_release(slab, 1);
+    /* What was for the one serves the other when it is wholly free. */
+    hk_slab *large = acquire(kLong);
+    EXPECT_EQ(hk_superslab_counts.carved, before_all + 1);
+    use_and_release(large, kLong);
+    hk_superslab *superslab = large->superslab;
+    hk_slab *small = acquire(kClass);
+    EXPECT_EQ(small->superslab, superslab) << "cached, with memory";
+    check_pool();
+    use_and_release(small, kClass);
+}
+
 TEST_F(Pool, ASlotOfARunThatIsNotUsedComesBackAsItWas)
 {
     hk_slab *pin = acquire(kClass), *run = acquire(kRun);
