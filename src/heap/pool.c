@@ -10,7 +10,7 @@
 struct hk_pool_counts hk_pool_counts;
 
 static struct {
-    /* Carved superslabs by whether they are for long runs, and by their longest run of free slots, 1 to 31. */
+    /* Carved superslabs by whether they are for long runs alone, and by their longest run of free slots, 1 to 31. */
     struct hk_superslab *bins[2][HK_SLOTS_PER_SUPERSLAB];
     uint32_t bins_nonempty[2];
     struct hk_slab *empty[HK_NCLASSES]; /* EMPTY runs by the class that used them last, as their first slots */
@@ -19,8 +19,8 @@ static struct {
 
 /* ---- Carved superslabs by room ---- */
 
-/* Slabs of so many slots have superslabs of their own. What a large block leaves would else serve small slabs, which
- * stay longer, and the next large block would find no room for its run, though most slots are free. */
+/* Slabs of so many slots have superslabs that others do not use. What a large block leaves would else serve small
+ * slabs, which stay longer, and the next large block would find no room for its run, though most slots are free. */
 #define HK_LONG_RUN 8u
 
 static bool hk_class_is_long(unsigned class) { return hk_classes[class].slots >= HK_LONG_RUN; }
@@ -328,6 +328,29 @@ unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned wa
  * memory. */
 #define HK_RUN_LOOKS 4
 
+/* The bins of superslabs with room for n slots. */
+static uint32_t hk_bins_with_room(bool long_runs, unsigned n)
+{
+    return hk_pool.bins_nonempty[long_runs] & ~hk_low_mask32(n);
+}
+
+/* Takes n slots that all have memory; NULL if there are none, or they are not found soon. */
+static struct hk_slab *hk_take_empty_run(bool long_runs, unsigned n)
+{
+    for (uint32_t rest = hk_bins_with_room(long_runs, n); rest != 0; rest &= rest - 1) {
+        struct hk_superslab *superslab = hk_pool.bins[long_runs][hk_lowest_bit32(rest)];
+        for (unsigned i = 0; superslab != NULL && i < HK_RUN_LOOKS; i++, superslab = superslab->next) {
+            uint32_t starts = hk_runs32(superslab->empty, n);
+            if (starts != 0) {
+                hk_pool_counts.stage1_any_class++;
+                return hk_slots_take(superslab, hk_lowest_bit32(starts), n, 1);
+            }
+        }
+    }
+    return NULL;
+}
+
+/* A long run may come from the superslabs of others, too, where it takes room that is there anyway. */
 static struct hk_slab *hk_acquire_run(unsigned class)
 {
     unsigned n = hk_classes[class].slots;
@@ -339,19 +362,17 @@ static struct hk_slab *hk_acquire_run(unsigned class)
         }
     }
     bool long_run = hk_class_is_long(class);
-    uint32_t bins = hk_pool.bins_nonempty[long_run] & ~hk_low_mask32(n);
-    for (uint32_t rest = hk_pool_counts.slots_empty >= n ? bins : 0; rest != 0; rest &= rest - 1) {
-        struct hk_superslab *superslab = hk_pool.bins[long_run][hk_lowest_bit32(rest)];
-        for (unsigned i = 0; superslab != NULL && i < HK_RUN_LOOKS; i++, superslab = superslab->next) {
-            uint32_t starts = hk_runs32(superslab->empty, n);
-            if (starts != 0) {
-                hk_pool_counts.stage1_any_class++;
-                return hk_slots_take(superslab, hk_lowest_bit32(starts), n, 1);
-            }
-        }
+    if (hk_pool_counts.slots_empty >= n) {
+        struct hk_slab *slab = hk_take_empty_run(long_run, n);
+        if (slab == NULL && long_run)
+            slab = hk_take_empty_run(false, n);
+        if (slab != NULL)
+            return slab;
     }
     if (!hk_limit_allows(n * HK_SLOT_SIZE))
         return NULL;
+    bool from_long = long_run && hk_bins_with_room(true, n) != 0;
+    uint32_t bins = hk_bins_with_room(from_long, n);
     struct hk_superslab *superslab = NULL;
     unsigned stage = 3;
     if (bins == 0 || hk_superslab_counts.cached != 0) /* a cached one has memory, and mostly much of it */
@@ -359,7 +380,7 @@ static struct hk_slab *hk_acquire_run(unsigned class)
     if (superslab == NULL && bins != 0) {
         stage = 2;
         hk_pool_counts.stage2_unused++;
-        superslab = hk_pool.bins[long_run][hk_lowest_bit32(bins)];
+        superslab = hk_pool.bins[from_long][hk_lowest_bit32(bins)];
     }
     return superslab == NULL ? NULL : hk_slots_take(superslab, hk_slots_find(superslab, n), n, stage);
 }

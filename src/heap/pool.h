@@ -5,8 +5,8 @@
  * its memory is still there, its class remembered) or PURGING. Acquiring a slot goes through three stages: an EMPTY
  * one, of the same class first; an UNUSED one in the fullest superslab that has one; a superslab from the LRU cache or
  * the OS. A run of slots comes from the LRU cache before it comes from UNUSED slots. Long runs, which large blocks
- * need, have superslabs of their own (docs/decisions/019-long-runs.md). A superslab none of whose slots is ACTIVE any
- * more goes back (superslab.h).
+ * need, have superslabs in which others take no slots (docs/decisions/019-long-runs.md). A superslab none of whose
+ * slots is ACTIVE any more goes back (superslab.h).
  */
 #ifndef HK_HEAP_POOL_H
 #define HK_HEAP_POOL_H

@@ -37,7 +37,7 @@ struct hk_superslab {
     bool committed;        /* readable and writable */
     bool resident;         /* FREE: may have memory */
     bool zero;             /* FREE or just acquired: reads as zeros */
-    bool long_runs;        /* CARVED: for slabs of many slots, or for others; FREE: what it was for last */
+    bool long_runs;        /* CARVED: for slabs of many slots alone; FREE: what it was for last */
     bool was_large;        /* a large block was here since it was last carved: of its keys only the first may be set */
 };
 
