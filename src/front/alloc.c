@@ -64,13 +64,6 @@ enum hk_wish {
     HK_WISH_FRESH, /* straight from a slab, to know whether it was ever handed out */
 };
 
-static void *hk_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault)
-{
-    void *p = NULL;
-    heap->counts.single_blocks += hk_heap_take(heap, class, &p + 1, 1, fresh, fault);
-    return p;
-}
-
 static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, struct hk_fault *fault)
 {
     struct hk_heap *heap = hk_thread_heap();
@@ -89,12 +82,12 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
         guest = p == NULL && hk_heap_is_guest_for(heap, class);
         bool one = wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY;
         if (p == NULL && !guest)
-            p = one ? hk_take_one(heap, class, fresh, fault) : hk_magazine_refill(heap, class, hk_self.top, fault);
+            p = one ? hk_heap_take_one(heap, class, fresh, fault) : hk_magazine_refill(heap, class, hk_self.top, fault);
         hk_heap_leave(heap, fault);
     }
     if (guest) {
         hk_heap_enter(&hk_guests, fault);
-        p = hk_take_one(&hk_guests, class, fresh, fault);
+        p = hk_heap_take_one(&hk_guests, class, fresh, fault);
         hk_heap_leave(&hk_guests, fault);
     }
     return p;

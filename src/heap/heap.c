@@ -346,6 +346,13 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **end, u
     return got;
 }
 
+void *hk_heap_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault)
+{
+    void *p = NULL;
+    heap->counts.single_blocks += hk_heap_take(heap, class, &p + 1, 1, fresh, fault);
+    return p;
+}
+
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
 {
     *slab = hk_slab_of(p);

@@ -167,6 +167,8 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
 unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned want, bool *fresh,
                       struct hk_fault *fault);
+/* Takes one block, straight for the program; NULL without memory. */
+void *hk_heap_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault);
 /* Puts the first of n blocks into its slab, which is the heap's and of the class, and those behind it as long as they
  * are blocks of that slab in use. Returns how many are done with, which includes a first one that is refused. */
 unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n, uint32_t now,

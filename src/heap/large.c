@@ -210,6 +210,13 @@ static bool hk_mapping_admit(size_t more)
     return allowed;
 }
 
+static void hk_cached_add(struct hk_cached_mapping mapping)
+{
+    mapping.freed_at_ms = hk_os_now_ms();
+    hk_large.cached[hk_large.ncached++] = mapping;
+    hk_large.counts.cached_bytes += mapping.size;
+}
+
 static void hk_cached_remove(unsigned i)
 {
     hk_large.counts.cached_bytes -= hk_large.cached[i].size;
@@ -229,9 +236,7 @@ static bool hk_mapping_discard(struct hk_cached_mapping mapping)
         hk_mapped_add(-mapping.size);
         return unmapped;
     }
-    mapping.freed_at_ms = hk_os_now_ms();
-    hk_large.cached[hk_large.ncached++] = mapping;
-    hk_large.counts.cached_bytes += mapping.size;
+    hk_cached_add(mapping);
     return false;
 }
 
@@ -335,17 +340,14 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
 static void hk_mapping_free(const struct hk_large *block)
 {
     size_t max = (hk_option(superslab_max_memory_mb) << 20) / HK_MAPPINGS_PART;
-    struct hk_cached_mapping mapping = {
-        .base = block->base, .size = block->size, .huge = block->huge, .freed_at_ms = hk_os_now_ms()};
+    struct hk_cached_mapping mapping = {.base = block->base, .size = block->size, .huge = block->huge};
     if (block->size <= max)
         hk_large_purge(max - block->size, UINT64_MAX);
     hk_lock_acquire(&hk_large_lock);
-    if (block->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS) {
-        hk_large.cached[hk_large.ncached++] = mapping;
-        hk_large.counts.cached_bytes += mapping.size;
-    } else {
+    if (block->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS)
+        hk_cached_add(mapping);
+    else
         hk_mapping_discard(mapping);
-    }
     hk_lock_release(&hk_large_lock);
 }
 
@@ -458,8 +460,11 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
     return ok;
 }
 
+/* A mapping has another size; what it has grown by was admitted. */
 static void hk_mapping_recount(struct hk_large *record, size_t size, bool moved)
 {
+    if (size < record->size)
+        hk_mapped_add(size - record->size);
     hk_lock_acquire(&hk_large_lock);
     hk_large.counts.mapping_bytes += size - record->size;
     hk_large.counts.remaps += moved;
@@ -481,8 +486,6 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
     if (grows && (misplaced || !hk_mapping_admit(size - record->size)))
         return false;
     if (hk_os_resize_in_place(record->base, record->size, size)) {
-        if (!grows)
-            hk_mapped_add(size - record->size);
         hk_mapping_recount(record, size, false);
     } else if (grows) {
         hk_mapped_add(record->size - size);
@@ -529,8 +532,6 @@ void *hk_large_remap(void *p, size_t n)
             hk_mapped_add(record->size - size);
         return NULL;
     }
-    if (!grows)
-        hk_mapped_add(size - record->size);
     hk_mapping_recount(record, size, true);
     record->base = record->start = to;
     record->usable = size;

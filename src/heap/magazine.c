@@ -305,11 +305,8 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NC
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     hk_magazine_grow(heap, class, tops, fault);
-    if (c->capacity == 0) {
-        void *p = NULL;
-        heap->counts.single_blocks += hk_heap_take(heap, class, &p + 1, 1, NULL, fault);
-        return p;
-    }
+    if (c->capacity == 0)
+        return hk_heap_take_one(heap, class, NULL, fault);
     unsigned got = c->reserve != NULL ? hk_reserve_take(heap, class, tops)
                                       : hk_magazine_take(heap, class, tops, (c->capacity + 1u) / 2, fault);
     if (got == 0)
@@ -357,8 +354,7 @@ HK_INLINE bool hk_magazine_stow(struct hk_heap *heap, unsigned class, void **top
 /* True if a block is in use, as far as its slab knows, which is one of the heap. */
 static bool hk_heap_uses(const struct hk_heap *heap, unsigned class, const void *p)
 {
-    const struct hk_class *c = &hk_classes[class];
-    return hk_key_of_any(p) == (heap->key | class) && hk_slab_uses(hk_slab_at(p, c), c, p);
+    return hk_key_of_any(p) == (heap->key | class) && hk_block_in_use(p);
 }
 
 void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault)

@@ -54,19 +54,14 @@ static void hk_bin_remove(struct hk_superslab *superslab)
 {
     if (superslab->bin == 0)
         return;
-    if (superslab->prev != NULL)
-        superslab->prev->next = superslab->next;
-    else
-        hk_pool.bins[superslab->long_runs][superslab->bin] = superslab->next;
+    struct hk_superslab **head = &hk_pool.bins[superslab->long_runs][superslab->bin];
+    *(superslab->prev != NULL ? &superslab->prev->next : head) = superslab->next;
     if (superslab->next != NULL)
         superslab->next->prev = superslab->prev;
-    if (hk_pool.bins[superslab->long_runs][superslab->bin] == NULL)
+    if (*head == NULL)
         hk_pool.bins_nonempty[superslab->long_runs] &= ~(1u << superslab->bin);
     superslab->bin = 0;
 }
-
-/* Puts a superslab whose slots have changed where it belongs; gives it back if no slot is in use. */
-static void hk_superslab_rebin(struct hk_superslab *superslab);
 
 static void hk_bin_insert(struct hk_superslab *superslab, unsigned bin)
 {
@@ -192,6 +187,7 @@ static struct hk_slab *hk_empty_find(unsigned class)
     return NULL;
 }
 
+/* Puts a superslab whose slots have changed where it belongs; gives it back if no slot is in use. */
 static void hk_superslab_rebin(struct hk_superslab *superslab)
 {
     unsigned bin = hk_longest_run(hk_free_slots(superslab));
@@ -446,11 +442,9 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
     hk_trace(HK_TRACE_SLOT, "slot release", {"class", slab->class}, {"superslab", (uintptr_t)superslab->base},
              {"slot", slab->slot}, {"slots", nslots});
     superslab->active &= ~hk_slots_mask(slab->slot, nslots);
-    unsigned touched = nslots; /* from the first slot on */
-    while (touched > 0 && hk_slab_slots(slab)[touched - 1].touched == 0)
-        touched--;
+    size_t touched = hk_slots_touched(hk_slab_slots(slab), nslots); /* from the first slot on */
     if (touched != 0)
-        hk_empty_begin(superslab, slab->slot, touched, slab->class, slab->used_at);
+        hk_empty_begin(superslab, slab->slot, (unsigned)((touched - 1) / HK_SLOT_SIZE) + 1, slab->class, slab->used_at);
     hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)nslots);
     hk_pool_counts.slot_releases += nslots;
     hk_superslab_rebin(superslab);

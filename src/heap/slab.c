@@ -37,8 +37,7 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner)
     atomic_store_explicit(&slab->owner, owner, memory_order_seq_cst);
 }
 
-/* The end of what may have been written to in a run of slots, in bytes from its start. */
-static size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots)
+size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots)
 {
     for (unsigned i = nslots; i-- > 0;)
         if (slots[i].touched != 0)

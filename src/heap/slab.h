@@ -149,6 +149,8 @@ HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned
     return false;
 }
 
+/* The end of what may have been written to in slots without a slab, in bytes from the first one's start. */
+size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots);
 /* Says of slots without a slab that their first bytes, so many, may have been written to. */
 void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched);
 /* True if slabs of the class never use so much of their slots' end that it is given back before they begin. */
