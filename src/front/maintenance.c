@@ -24,6 +24,7 @@ static _Atomic uint32_t hk_threads;
 #define HK_PASS_QUIET_MS 250u
 /* With so few slow paths in all, from one pass to the next, the process is quiet: it may have a timer or two. */
 #define HK_QUIET_TICKS 8u
+#define HK_QUIET_MS 1000u
 /* A process that has made no slow path for so long has nothing left whose time will come. */
 #define HK_SLEEP_AFTER_MS 3000u
 
@@ -43,6 +44,11 @@ static void hk_maintenance_sleep(uint32_t ticks)
     atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_relaxed);
 }
 
+static enum hk_purge_level hk_level_after(unsigned quiet_ms, unsigned still_ms)
+{
+    return still_ms >= HK_QUIET_MS ? HK_PURGE_STILL : quiet_ms >= HK_QUIET_MS ? HK_PURGE_QUIET : HK_PURGE_DECAY;
+}
+
 /* Purges and sleeps, until there is no thread left to do it for. */
 static void hk_maintenance_work(void)
 {
@@ -58,7 +64,7 @@ static void hk_maintenance_work(void)
         still_ms = ticks == before ? still_ms + wait_ms : 0;
         hk_clock_look();
         struct hk_fault fault = HK_NO_FAULT;
-        size_t bytes = hk_purge(quiet_ms >= 1000 ? HK_PURGE_QUIET : HK_PURGE_DECAY, 0, SIZE_MAX, &fault);
+        size_t bytes = hk_purge(hk_level_after(quiet_ms, still_ms), 0, SIZE_MAX, &fault);
         hk_fault_check(&fault, "free");
         if (still_ms >= HK_SLEEP_AFTER_MS && bytes == 0) {
             hk_maintenance_sleep(ticks);

@@ -141,15 +141,17 @@ static size_t hk_less(size_t a, size_t b) { return a > b ? a - b : 0; }
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault)
 {
     bool all = level == HK_PURGE_ALL;
-    uint32_t before = all ? UINT32_MAX : (uint32_t)hk_less(hk_clock_now(), HK_CLOCK_SECOND);
+    /* What a pass takes from sleeping threads is as young as the pass, and as idle as they: if all sleep, it goes. */
+    bool any_age = level >= HK_PURGE_STILL;
+    uint32_t before = any_age ? UINT32_MAX : (uint32_t)hk_less(hk_clock_now(), HK_CLOCK_SECOND);
     uint64_t now_ms = hk_os_now_ms();
-    uint64_t before_ms = all ? UINT64_MAX : hk_less(now_ms, 1000);
+    uint64_t before_ms = any_age ? UINT64_MAX : hk_less(now_ms, 1000);
     size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
     size_t prewarmed = atomic_load_explicit(&hk_purge_prewarmed, memory_order_relaxed);
     if (!all && keep < prewarmed)
         keep = prewarmed;
     hk_count(&hk_purge_counts.purge_passes, 1);
-    hk_count(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET);
+    hk_count(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
     hk_heaps_dissolve_parked(before, fault);
     hk_heaps_tend(all, fault);
 

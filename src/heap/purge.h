@@ -18,6 +18,7 @@
 enum hk_purge_level {
     HK_PURGE_DECAY, /* what has lain idle for a second, but for the warm budget */
     HK_PURGE_QUIET, /* what has lain idle for a second */
+    HK_PURGE_STILL, /* what is idle, but for what was prewarmed: nobody has done anything for a second */
     HK_PURGE_ALL,   /* what is idle */
 };
 

@@ -235,6 +235,24 @@ TEST_F(Purge, AllDoesNotWait)
     give(live);
 }
 
+TEST_F(Purge, AStillProcessKeepsWhatWasPrewarmedAlone)
+{
+    Slabs pins = make_empty(2);
+    Slabs live = make_idle(heap, 4);
+    size_t empty = empty_bytes();
+    EXPECT_EQ(purge(HK_PURGE_QUIET), 0u);
+    EXPECT_EQ(purge(HK_PURGE_STILL), empty + 4 * idle_of_slab());
+    check_everything();
+    make_cached(3);
+    atomic_store(&hk_purge_prewarmed, 2 * HK_SUPERSLAB_SIZE);
+    EXPECT_EQ(purge(HK_PURGE_STILL), HK_SUPERSLAB_SIZE);
+    EXPECT_EQ(purge(HK_PURGE_STILL), 0u);
+    atomic_store(&hk_purge_prewarmed, size_t{0});
+    EXPECT_EQ(purge(HK_PURGE_STILL), 2 * HK_SUPERSLAB_SIZE);
+    give(pins);
+    give(live);
+}
+
 TEST_F(Purge, SuperslabsAndMappingsGoAfterASecond)
 {
     LargeBlock run(6 * kMib - 4096), mapping(12 * kMib, HK_LARGE_MAPPING);
