@@ -13,6 +13,8 @@
 
 /* Every so many slow paths a thread's outbox is sent, so that what it holds does not wait for ever. */
 #define HK_OUTBOX_PERIOD 256u
+/* And every so many its magazines are looked after: refills and flushes do that, but a thread may need none. */
+#define HK_MAGAZINES_PERIOD 8u
 
 static void *hk_no_memory(void)
 {
@@ -28,11 +30,14 @@ static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
 {
     hk_lock_acquire(&heap->lock);
     bool mine = heap == hk_self.heap;
+    void ***tops = mine && hk_self.owner_key != HK_KEY_NOBODY ? hk_self.top : NULL;
     if (hk_heap_counts(heap))
         __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
     if (mine && heap->tick % HK_OUTBOX_PERIOD == 0)
         hk_thread_send(fault);
-    hk_parcels_open(heap, mine && hk_self.owner_key != HK_KEY_NOBODY ? hk_self.top : NULL, fault);
+    if (tops != NULL && heap->tick % HK_MAGAZINES_PERIOD == 0)
+        hk_magazines_tend(heap, tops, fault);
+    hk_parcels_open(heap, tops, fault);
 }
 
 /* Leaves it: what is due without the lock. */

@@ -208,19 +208,24 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
 #define HK_BUSY_REFILLS 128u
 #define HK_BUSY_MS 1000u
 
-static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     uint64_t now = hk_os_now_ms();
-    if (heap->busy_step != now) {
-        if (HK_UNLIKELY(now - heap->busy_at > HK_BUSY_MS)) {
-            hk_heap_shrink(heap, tops, fault);
-            heap->busy_at = now;
-        }
-        heap->busy_step = now;
-        heap->busy_count = 0;
-    }
-    if (++heap->busy_count == HK_BUSY_REFILLS)
+    if (heap->busy_step == now)
+        return;
+    if (HK_UNLIKELY(now - heap->busy_at > HK_BUSY_MS)) {
+        hk_heap_shrink(heap, tops, fault);
         heap->busy_at = now;
+    }
+    heap->busy_step = now;
+    heap->busy_count = 0;
+}
+
+static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_magazines_tend(heap, tops, fault);
+    if (++heap->busy_count == HK_BUSY_REFILLS)
+        heap->busy_at = heap->busy_step;
 }
 
 /* Classes for which malloc has not taken the slow path so long may lose capacity to those for which it does. */

@@ -40,6 +40,8 @@ void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLAS
  * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */
 unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
                       struct hk_fault *fault);
+/* Refills and flushes do this first: shrinks the magazines of a heap that has not been busy for a second. */
+void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine and its reserve into the slabs. */
 void hk_magazine_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine and its reserve, and leaves it without capacity. */

@@ -14,6 +14,7 @@
 #include "c_begin.h"
 #include "front/alloc.h"
 #include "front/thread.h"
+#include "heap/size_class.h"
 #include "observe/stats.h"
 #include "c_end.h"
 
@@ -206,6 +207,26 @@ TEST_F(RemoteFrees, DoNotWaitForEver)
         free_all(allocate(20000, 100));
         ASSERT_GE(hk_self.heap->tick - ticks, 256u);
         EXPECT_EQ(sent(), 3u);
+    });
+}
+
+/* As refills and flushes do, which a thread that others feed may need none of. */
+TEST_F(RemoteFrees, LookAfterTheMagazinesOfTheirThread)
+{
+    Blocks blocks = allocate(10 * HK_OUTBOX_BLOCKS, 100);
+    in_running_thread([&] {
+        struct hk_heap *heap = hk_self.heap;
+        const struct hk_heap_class *own = &heap->classes[hk_class_of(64)];
+        for (int rounds = 0; own->capacity < 64 && rounds < 1000; rounds++)
+            free_all(allocate(2000, 64));
+        ASSERT_GE(own->capacity, 64u);
+        heap->busy_at -= 1100;
+        heap->busy_step--;
+        size_t flushes = counts().flushes;
+        free_all(blocks);
+        EXPECT_GT(counts().flushes, flushes);
+        EXPECT_LE(own->capacity, 8u);
+        EXPECT_EQ(own->reserve, nullptr);
     });
 }
 
