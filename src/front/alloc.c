@@ -375,23 +375,35 @@ HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
     hk_key key = hk_key_of_any(p);
     if (hk_key_kind(key) == HK_KEY_LARGE)
         return hk_realloc_large(p, n, call);
-    hk_key class = key ^ hk_self.owner_key;
-    bool used = class < HK_NCLASSES /* the slab is mine, and cannot go meanwhile */
-                    ? hk_slab_uses(hk_slab_at(p, &hk_classes[class]), &hk_classes[class], p)
-                    : hk_block_in_use(p);
-    class = hk_key_kind(key);
-    if (HK_UNLIKELY(!used || *hk_self.top[class] == p))
+    unsigned class = hk_key_kind(key);
+    if (HK_UNLIKELY(!hk_block_in_use(p) || *hk_self.top[class] == p))
         return hk_realloc_refuse_block(p, call);
     return hk_realloc_block(p, hk_classes[class].size, n);
+}
+
+/* Moves a block of a slab of the thread's own, in use, to a larger class: mostly from magazine to magazine. */
+HK_NOINLINE static void *hk_realloc_grow(void *p, size_t class, size_t n)
+{
+    void *moved = hk_malloc_hot(n);
+    if (HK_UNLIKELY(moved == NULL))
+        return NULL;
+    memcpy(moved, p, hk_classes[class].size);
+    if (HK_UNLIKELY(!hk_magazine_push(class, p)))
+        hk_free_slow(p, class);
+    return moved;
 }
 
 void *hk_realloc_any(void *p, size_t n, const char *call)
 {
     hk_key class = hk_key_of(p) ^ hk_self.owner_key;
     /* The slab is mine, and the magazine tells that p was not freed last. */
-    if (HK_LIKELY(class < HK_NCLASSES && hk_realloc_stays(hk_classes[class].size, n) && *hk_self.top[class] != p &&
-                  hk_self.top[class] != HK_NO_MAGAZINE))
-        return p;
+    if (HK_LIKELY(class < HK_NCLASSES && *hk_self.top[class] != p && hk_self.top[class] != HK_NO_MAGAZINE)) {
+        const struct hk_class *c = &hk_classes[class];
+        if (HK_LIKELY(hk_realloc_stays(c->size, n)))
+            return p;
+        if (n > c->size && n <= HK_MEDIUM_MAX && hk_slab_uses(hk_slab_at(p, c), c, p))
+            return hk_realloc_grow(p, class, n);
+    }
     return hk_realloc_slow(p, n, call);
 }
 
