@@ -13,8 +13,6 @@
 
 /* Every so many slow paths a thread's outbox is sent, so that what it holds does not wait for ever. */
 #define HK_OUTBOX_PERIOD 256u
-/* And every so many its magazines are looked after: refills and flushes do that, but a thread may need none. */
-#define HK_MAGAZINES_PERIOD 8u
 
 static void *hk_no_memory(void)
 {
@@ -35,7 +33,7 @@ static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
         __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
     if (mine && heap->tick % HK_OUTBOX_PERIOD == 0)
         hk_thread_send(fault);
-    if (tops != NULL && heap->tick % HK_MAGAZINES_PERIOD == 0)
+    if (tops != NULL && hk_magazines_are_due(heap))
         hk_magazines_tend(heap, tops, fault);
     hk_parcels_open(heap, tops, fault);
 }

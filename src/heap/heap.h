@@ -93,6 +93,7 @@ struct hk_heap {
     uint64_t busy_step;    /* of the coarse clock, in ms, in which busy_count refills and flushes were made */
     uint64_t busy_at;      /* when the heap was last busy, or last shrank */
     uint32_t busy_count;
+    uint32_t magazines_tended_at; /* coarse clock */
     uint32_t exchanges;          /* refills, and flushes, but for those that make room for what others free */
     uint32_t victim;             /* class at which the search for capacity to take stands */
     struct hk_heap *next;        /* all heaps; constant once linked */

@@ -211,6 +211,7 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
 void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     uint64_t now = hk_os_now_ms();
+    heap->magazines_tended_at = hk_clock_now();
     if (heap->busy_step == now)
         return;
     if (HK_UNLIKELY(now - heap->busy_at > HK_BUSY_MS)) {

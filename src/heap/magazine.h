@@ -12,6 +12,7 @@
 #ifndef HK_HEAP_MAGAZINE_H
 #define HK_HEAP_MAGAZINE_H
 
+#include "heap/clock.h"
 #include "heap/heap.h"
 
 /* Where the top of a magazine points that has no capacity: both empty and full. */
@@ -40,8 +41,10 @@ void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLAS
  * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */
 unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
                       struct hk_fault *fault);
-/* Refills and flushes do this first: shrinks the magazines of a heap that has not been busy for a second. */
+/* Shrinks the magazines of a heap that has not been busy for a second. Refills and flushes do it first. */
 void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* True if the coarse clock has moved since: a thread may need neither refill nor flush. */
+HK_INLINE bool hk_magazines_are_due(const struct hk_heap *heap) { return heap->magazines_tended_at != hk_clock_now(); }
 /* Empties a magazine and its reserve into the slabs. */
 void hk_magazine_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine and its reserve, and leaves it without capacity. */
