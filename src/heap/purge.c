@@ -234,7 +234,7 @@ static struct {
     _Atomic uint32_t rest;       /* how long the next rest will be */
 } hk_payment = {.rest = HK_CLOCK_SECOND};
 
-#define HK_PAID_MIN ((size_t)4 << 20) /* before that it is too early to tell */
+#define HK_PAID_MIN ((size_t)1 << 20) /* before that it is too early to tell */
 #define HK_REST_MAX (64 * HK_CLOCK_SECOND)
 
 void hk_purge_after_fork(void)
