@@ -54,7 +54,7 @@ HK_COLD static void hk_reclaim(struct hk_fault *fault)
 {
     hk_heaps_dissolve_parked(UINT32_MAX, fault);
     hk_heaps_tend(true, fault);
-    hk_large_purge(0, UINT64_MAX);
+    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
     hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
     hk_superslabs_unmap_free();
 }
@@ -379,15 +379,17 @@ HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
     return hk_realloc_block(p, hk_classes[class].size, n);
 }
 
-/* Moves a block of a slab of the thread's own, in use, to a larger class: mostly from magazine to magazine. */
-HK_NOINLINE static void *hk_realloc_grow(void *p, size_t class, size_t n)
+/* Grows a block of a slab of the thread's own: it moves, mostly from magazine to magazine. */
+HK_NOINLINE static void *hk_realloc_grow(void *p, size_t class, size_t n, const char *call)
 {
+    const struct hk_class *c = &hk_classes[class];
+    if (HK_UNLIKELY(!hk_key_is_for(p) || !hk_slab_uses(hk_slab_at(p, c), c, p)))
+        return hk_realloc_slow(p, n, call);
     void *moved = hk_malloc_hot(n);
     if (HK_UNLIKELY(moved == NULL))
         return NULL;
-    memcpy(moved, p, hk_classes[class].size);
-    if (HK_UNLIKELY(!hk_magazine_push(class, p)))
-        hk_free_slow(p, class);
+    memcpy(moved, p, c->size);
+    hk_free_hot(p); /* looks at the key again: one that was freed before may have lost its slab meanwhile */
     return moved;
 }
 
@@ -396,11 +398,11 @@ void *hk_realloc_any(void *p, size_t n, const char *call)
     hk_key class = hk_key_of(p) ^ hk_self.owner_key;
     /* The slab is mine, and the magazine tells that p was not freed last. */
     if (HK_LIKELY(class < HK_NCLASSES && *hk_self.top[class] != p && hk_self.top[class] != HK_NO_MAGAZINE)) {
-        const struct hk_class *c = &hk_classes[class];
-        if (HK_LIKELY(hk_realloc_stays(c->size, n)))
+        size_t size = hk_classes[class].size;
+        if (HK_LIKELY(hk_realloc_stays(size, n)))
             return p;
-        if (n > c->size && n <= HK_MEDIUM_MAX && hk_slab_uses(hk_slab_at(p, c), c, p))
-            return hk_realloc_grow(p, class, n);
+        if (n > size && n <= HK_MEDIUM_MAX)
+            return hk_realloc_grow(p, class, n, call);
     }
     return hk_realloc_slow(p, n, call);
 }
@@ -476,9 +478,13 @@ void hk_thread_rest(void)
 
 size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate)
 {
+    const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
+    n = n < all ? n : all;
+    if (populate)
+        hk_purge_keep_prewarmed(n * HK_SUPERSLAB_SIZE);
     size_t done = hk_pool_prewarm(n, class, populate);
     if (populate)
-        atomic_fetch_add_explicit(&hk_purge_prewarmed, done * HK_SUPERSLAB_SIZE, memory_order_relaxed);
+        hk_purge_forget_prewarmed((n - done) * HK_SUPERSLAB_SIZE);
     return done;
 }
 

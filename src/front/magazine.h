@@ -31,23 +31,17 @@ HK_INLINE void *hk_malloc_hot(size_t n)
     return hk_malloc_slow(n);
 }
 
-/* Pushes a block of a class; false if the magazine is full, or if it lies on top already. */
-HK_INLINE bool hk_magazine_push(size_t class, void *p)
-{
-    void **top = hk_self.top[class];
-    if (HK_UNLIKELY(*top == p || hk_magazine_is_full(top)))
-        return false;
-    top[1] = p;
-    hk_self.top[class] = top + 1;
-    return true;
-}
-
 HK_INLINE void hk_free_hot(void *p)
 {
     size_t class = hk_key_of(p) ^ hk_self.owner_key;
-    bool mine = class < HK_NCLASSES; /* the slab */
-    if (HK_LIKELY(mine && hk_magazine_push(class, p)))
-        return;
+    if (HK_LIKELY(class < HK_NCLASSES)) { /* the slab is mine */
+        void **top = hk_self.top[class];
+        if (HK_LIKELY(*top != p && !hk_magazine_is_full(top))) {
+            top[1] = p;
+            hk_self.top[class] = top + 1;
+            return;
+        }
+    }
     hk_free_slow(p, class);
 }
 

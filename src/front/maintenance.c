@@ -24,6 +24,7 @@ static _Atomic uint32_t hk_threads;
 #define HK_PASS_QUIET_MS 250u
 /* With so few slow paths in all, from one pass to the next, the process is quiet: it may have a timer or two. */
 #define HK_QUIET_TICKS 8u
+/* For so long: then nothing stays for the work that goes on; and if there was none at all, nothing for any other. */
 #define HK_QUIET_MS 1000u
 /* A process that has made no slow path for so long has nothing left whose time will come. */
 #define HK_SLEEP_AFTER_MS 3000u

@@ -90,10 +90,10 @@ struct hk_heap {
     size_t grown_bytes;    /* handed out for the first time since the heap last paid for growth */
     size_t idle_bytes;     /* in idle blocks of its slabs; others may look */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
-    uint64_t busy_step;    /* of the coarse clock, in ms, in which busy_count refills and flushes were made */
+    uint64_t busy_step;    /* of hk_os_now_ms, in which busy_count refills and flushes were made */
     uint64_t busy_at;      /* when the heap was last busy, or last shrank */
     uint32_t busy_count;
-    uint32_t magazines_tended_at; /* coarse clock */
+    uint32_t magazines_tended_at; /* hk_clock, when the heap last looked whether it has been busy */
     uint32_t exchanges;          /* refills, and flushes, but for those that make room for what others free */
     uint32_t victim;             /* class at which the search for capacity to take stands */
     struct hk_heap *next;        /* all heaps; constant once linked */

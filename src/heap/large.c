@@ -240,11 +240,11 @@ static bool hk_mapping_discard(struct hk_cached_mapping mapping)
     return false;
 }
 
-size_t hk_large_purge(size_t keep, uint64_t freed_before_ms)
+size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
 {
     size_t bytes = 0;
     hk_lock_acquire(&hk_large_lock);
-    while (hk_large.ncached > 0 && hk_large.counts.cached_bytes > keep &&
+    while (bytes < most && hk_large.ncached > 0 && hk_large.counts.cached_bytes > keep &&
            hk_large.cached[0].freed_at_ms < freed_before_ms) {
         struct hk_cached_mapping oldest = hk_large.cached[0];
         hk_cached_remove(0);
@@ -281,7 +281,7 @@ static void hk_large_pay(size_t bytes)
         return;
     size_t cached = hk_large_read_counts().cached_bytes;
     if (cached > 0) {
-        hk_purge_note_paid(hk_large_purge(cached > bytes ? cached - bytes : 0, UINT64_MAX));
+        hk_purge_note_paid(hk_large_purge(cached > bytes ? cached - bytes : 0, UINT64_MAX, SIZE_MAX));
         bytes -= cached < bytes ? cached : bytes;
     }
     size_t superslabs = (bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
@@ -342,7 +342,7 @@ static void hk_mapping_free(const struct hk_large *block)
     size_t max = (hk_option(superslab_max_memory_mb) << 20) / HK_MAPPINGS_PART;
     struct hk_cached_mapping mapping = {.base = block->base, .size = block->size, .huge = block->huge};
     if (block->size <= max)
-        hk_large_purge(max - block->size, UINT64_MAX);
+        hk_large_purge(max - block->size, UINT64_MAX, SIZE_MAX);
     hk_lock_acquire(&hk_large_lock);
     if (block->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS)
         hk_cached_add(mapping);
@@ -384,7 +384,7 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *
     struct hk_large block = {0};
     if (!hk_memory_obtain(&block, n, alignment, kind, zero)) {
         /* What lies idle may be what stands in the way. */
-        hk_large_purge(0, UINT64_MAX);
+        hk_large_purge(0, UINT64_MAX, SIZE_MAX);
         hk_superslabs_unmap_free();
         /* A mapping takes less address space than a run. */
         if (!hk_memory_obtain(&block, n, alignment, HK_LARGE_MAPPING, zero))

@@ -28,9 +28,9 @@ struct hk_fault hk_large_fault(const void *p);
 bool hk_large_resize(void *p, size_t n);
 /* Makes the block at p, a mapping, hold n bytes, moving it without copying; NULL if it is none or there is no room. */
 void *hk_large_remap(void *p, size_t n);
-/* Unmaps cached mappings, oldest first, until `keep` bytes are left, and only those that were freed before a time of
- * hk_os_now_ms. Returns bytes. */
-size_t hk_large_purge(size_t keep, uint64_t freed_before_ms);
+/* Unmaps cached mappings, oldest first, until `keep` bytes are left or `most` have gone, and only those that were freed
+ * before a time of hk_os_now_ms. Returns bytes. */
+size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 
 struct hk_large_counts {
     size_t runs, mappings; /* live blocks of each kind */

@@ -10,7 +10,8 @@
 struct hk_lock hk_purge_lock = HK_LOCK_INIT(HK_RANK_PURGE);
 struct hk_purge_counts hk_purge_counts;
 
-_Atomic size_t hk_purge_prewarmed;
+/* Bytes that stay, though idle. */
+static _Atomic size_t hk_prewarmed;
 
 static void hk_count(_Atomic size_t *counter, size_t n) { atomic_fetch_add_explicit(counter, n, memory_order_relaxed); }
 
@@ -134,6 +135,18 @@ static size_t hk_warm_budget(void)
 
 static size_t hk_less(size_t a, size_t b) { return a > b ? a - b : 0; }
 
+void hk_purge_keep_prewarmed(size_t bytes)
+{
+    atomic_fetch_add_explicit(&hk_prewarmed, bytes, memory_order_relaxed);
+}
+
+void hk_purge_forget_prewarmed(size_t bytes)
+{
+    size_t kept = atomic_load_explicit(&hk_prewarmed, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(&hk_prewarmed, &kept, hk_less(kept, bytes), memory_order_relaxed,
+                                                  memory_order_relaxed)) {}
+}
+
 /* How much one slow path gives back, and how many slabs it looks at: 8 MiB take some 1 or 2 ms. */
 #define HK_TICK_BYTES ((size_t)8 << 20)
 #define HK_TICK_LOOKS 1024u
@@ -143,24 +156,27 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     bool all = level == HK_PURGE_ALL;
     /* What a pass takes from sleeping threads is as young as the pass, and as idle as they: if all sleep, it goes. */
     bool any_age = level >= HK_PURGE_STILL;
-    uint32_t before = any_age ? UINT32_MAX : (uint32_t)hk_less(hk_clock_now(), HK_CLOCK_SECOND);
+    uint32_t a_second_ago = (uint32_t)hk_less(hk_clock_now(), HK_CLOCK_SECOND);
+    uint32_t before = any_age ? UINT32_MAX : a_second_ago;
     uint64_t now_ms = hk_os_now_ms();
     uint64_t before_ms = any_age ? UINT64_MAX : hk_less(now_ms, 1000);
     size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
-    size_t prewarmed = atomic_load_explicit(&hk_purge_prewarmed, memory_order_relaxed);
-    if (!all && keep < prewarmed)
-        keep = prewarmed;
+    if (all)
+        hk_purge_forget_prewarmed(SIZE_MAX);
+    size_t prewarmed = atomic_load_explicit(&hk_prewarmed, memory_order_relaxed);
+    keep = keep > prewarmed ? keep : prewarmed;
     hk_count(&hk_purge_counts.purge_passes, 1);
     hk_count(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
-    hk_heaps_dissolve_parked(before, fault);
+    hk_heaps_dissolve_parked(all ? UINT32_MAX : a_second_ago, fault);
     hk_heaps_tend(all, fault);
 
-    size_t bytes = hk_large_purge(keep, before_ms);
+    size_t bytes = hk_large_purge(keep, before_ms, most);
     keep = hk_less(keep, hk_large_read_counts().cached_bytes);
-    bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, most / HK_SUPERSLAB_SIZE);
+    bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, hk_less(most, bytes) / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE,
-                                     hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000), most / HK_SUPERSLAB_SIZE);
+                                     hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000),
+                                     hk_less(most, bytes) / HK_SUPERSLAB_SIZE);
     keep = hk_less(keep, hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE);
     bytes += hk_pool_purge(before, keep, hk_less(most, bytes));
     keep = hk_less(keep, hk_empty_bytes());

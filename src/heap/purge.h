@@ -25,8 +25,8 @@ enum hk_purge_level {
 /* Held while blocks are out of the bitmaps of a slab whose heap is not locked. */
 extern struct hk_lock hk_purge_lock;
 
-/* Gives idle memory of the whole process back: `most` bytes or little more, and all but `pad` bytes. Returns bytes. No
- * lock held. */
+/* Gives idle memory of the whole process back: `most` bytes, or as much more as the last mapping or slab is large, and
+ * all but `pad` bytes. Returns bytes. No lock held. */
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault);
 
 /* Purges about as much idle memory as is begun without memory, `grown` bytes: for slabs of a heap whose lock is held,
@@ -44,8 +44,10 @@ void hk_purge_regret(size_t bytes);
  * bounded part if a quarter of a second has passed. */
 void hk_purge_tick(bool alone, struct hk_fault *fault);
 
-/* Bytes that were prewarmed: they stay, though idle, until HK_PURGE_ALL. */
-extern _Atomic size_t hk_purge_prewarmed;
+/* What is to be prewarmed stays, though idle, until HK_PURGE_ALL: said before it is made ready, since a pass may come
+ * meanwhile, and taken back for what there was no memory for. */
+void hk_purge_keep_prewarmed(size_t bytes);
+void hk_purge_forget_prewarmed(size_t bytes);
 
 /* In the child of a fork, which has its own idle memory to learn about; and between tests. */
 void hk_purge_after_fork(void);

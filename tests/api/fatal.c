@@ -425,6 +425,13 @@ static void realloc_of_the_stack(size_t n)
 
 static void realloc_of_static_memory(size_t n) { (void)!realloc(tell("P", static_bytes), n); }
 static void realloc_of_a_number(size_t value) { (void)!realloc(tell("P", (void *)value), 100); }
+static void realloc_of_a_tagged_pointer(size_t n)
+{
+    warm_up(n);
+    char *p = allocate(n);
+    (void)!realloc(tell("P", (char *)((uintptr_t)p | (uintptr_t)1 << 56)), 2 * n);
+}
+
 static void reallocarray_of_static_memory(size_t n) { (void)!reallocarray(tell("P", static_bytes), n, 2); }
 
 /* ---- Sized frees ---- */
@@ -562,6 +569,8 @@ static const struct fault {
     {"realloc-stack", realloc_of_the_stack, 100, "realloc" NOT_OURS, 0},
     {"realloc-static", realloc_of_static_memory, 100, "realloc" NOT_OURS, 0},
     {"realloc-number", realloc_of_a_number, 8, "realloc" NOT_OURS, 0},
+    {"realloc-tagged-pointer", realloc_of_a_tagged_pointer, 64, "realloc" NOT_OURS, 0},
+    {"realloc-tagged-pointer-medium", realloc_of_a_tagged_pointer, 20000, "realloc" NOT_OURS, 0},
     {"realloc-non-canonical", realloc_of_a_number, (size_t)0xdead << 48, "realloc" NOT_OURS, 0},
     {"reallocarray-static", reallocarray_of_static_memory, 100, "realloc(array)?" NOT_OURS, 0},
 

@@ -128,7 +128,6 @@ class HakMemory : public testing::Test
   private:
     static void clean()
     {
-        atomic_store(&hk_purge_prewarmed, size_t{0});
         hak_purge(HAK_PURGE_ALL);
         hk_purge_after_fork(); /* whether payments were worth it is forgotten */
         EXPECT_EQ(idle_bytes(), 0u);
@@ -337,9 +336,23 @@ TEST_F(HakPrewarm, HasMemoryForSoManyBlocksReady)
         EXPECT_EQ(ready, stats_now().superslabs.cached);
         EXPECT_GE(ready * HK_SUPERSLAB_SIZE, count * hak_good_size(n));
         EXPECT_LE(ready * HK_SUPERSLAB_SIZE, 2 * count * hak_good_size(n) + HK_SUPERSLAB_SIZE);
-        atomic_store(&hk_purge_prewarmed, size_t{0});
         EXPECT_EQ(hak_purge(HAK_PURGE_ALL), ready * HK_SUPERSLAB_SIZE);
     }
+}
+
+TEST_F(HakPrewarm, StaysUntilAllIsPurgedAndNoLonger)
+{
+    ASSERT_GT(hak_prewarm(1000, 5000), 0u);
+    const size_t ready = idle_bytes();
+    EXPECT_GT(ready, 4 * kMib);
+    advance_a_second();
+    EXPECT_EQ(hak_purge(HAK_PURGE_QUIET), 0u);
+    EXPECT_EQ(hak_purge(HAK_PURGE_ALL), ready);
+    Blocks pins = make_idle(20 * kMib);
+    advance_a_second();
+    hak_purge(HAK_PURGE_QUIET);
+    EXPECT_EQ(idle_bytes(), 0u);
+    free(pins);
 }
 
 TEST_F(HakPrewarm, NothingIsNothing)

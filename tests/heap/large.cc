@@ -277,7 +277,7 @@ TEST_F(Large, TheCacheOfMappingsIsBounded)
     for (char *p : live)
         free(p);
     EXPECT_LE(hk_large_read_counts().cached_bytes, size_t{128} * HK_MIB);
-    EXPECT_GT(hk_large_purge(0, UINT64_MAX), 0u);
+    EXPECT_GT(hk_large_purge(0, UINT64_MAX, SIZE_MAX), 0u);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
 }
 

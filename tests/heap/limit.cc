@@ -319,7 +319,7 @@ TEST_F(Limit, CountsWhatMayBeResident)
     EXPECT_EQ(hk_limit_in_use() - before, 5 * kMib) << "a mapping";
     free(mapping);
     EXPECT_EQ(hk_limit_in_use() - before, 5 * kMib) << "which is cached then";
-    hk_large_purge(0, UINT64_MAX);
+    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
     EXPECT_EQ(hk_limit_in_use(), before);
 }
 
@@ -402,7 +402,7 @@ TEST_F(Limit, ThreadsDoNotPassTheHardLimitTogether)
                     taken++;
                     live--;
                     free(p);
-                    hk_large_purge(0, UINT64_MAX);
+                    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
                 }
             }
         };

@@ -244,10 +244,10 @@ TEST_F(Purge, AStillProcessKeepsWhatWasPrewarmedAlone)
     EXPECT_EQ(purge(HK_PURGE_STILL), empty + 4 * idle_of_slab());
     check_everything();
     make_cached(3);
-    atomic_store(&hk_purge_prewarmed, 2 * HK_SUPERSLAB_SIZE);
+    hk_purge_keep_prewarmed(2 * HK_SUPERSLAB_SIZE);
     EXPECT_EQ(purge(HK_PURGE_STILL), HK_SUPERSLAB_SIZE);
     EXPECT_EQ(purge(HK_PURGE_STILL), 0u);
-    atomic_store(&hk_purge_prewarmed, size_t{0});
+    hk_purge_forget_prewarmed(SIZE_MAX);
     EXPECT_EQ(purge(HK_PURGE_STILL), 2 * HK_SUPERSLAB_SIZE);
     give(pins);
     give(live);

@@ -316,7 +316,7 @@ inline void trim_all()
     tend_all();
     hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
     hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
-    hk_large_purge(0, UINT64_MAX);
+    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
     hk_purge_after_fork(); /* whether payments were worth it is forgotten */
 }
 

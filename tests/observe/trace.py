@@ -165,6 +165,12 @@ def check_threads(scenario, events):
         check({"slot acquire", "slot release", "drain outbox"} <= {event for event, _ in lines}, "too few events")
 
 
+def check_still(scenario, events):
+    """The warm budget stays while somebody works, and goes when nobody has done anything for a second."""
+    passes = [f for event, f in parse(run(scenario, "purge", "still", "1"), events) if event == "purge pass"]
+    check(any(f["level"] == 2 and f["bytes"] > 1 << 20 for f in passes), "no pass of a process that stands still:", passes)
+
+
 def check_switch(scenario, events):
     text = run(scenario, None, "switch")
     match = re.fullmatch(r"on\n((?:hakmem-trace: .*\n)+)off\n", text)
@@ -204,6 +210,7 @@ def main():
     check_kinds(scenario, events)
     check_pass(scenario, events)
     check_threads(scenario, events)
+    check_still(scenario, events)
     check_switch(scenario, events)
     check_off_and_bad(scenario)
     check_deaf_stderr(scenario)

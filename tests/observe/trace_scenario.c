@@ -3,6 +3,7 @@
  *
  *   trace_scenario           every event that docs/trace.md lists, in a process with one thread at a time
  *   trace_scenario threads   four threads at once, of which each frees blocks of its neighbour
+ *   trace_scenario still     frees much, and then nobody does anything for two seconds
  *   trace_scenario pass      one pass over slots, holes and superslabs; "pass" and "passed" on standard error say when
  *   trace_scenario switch    traces slots for a while: "on" and "off" say when
  */
@@ -141,6 +142,25 @@ static void run_threads(void)
         hk_join(threads[i]);
 }
 
+/* ---- A thread for maintenance, and two that rest ---- */
+
+static void *allocates_and_rests(void *unused)
+{
+    static struct block own[10];
+    allocate(own, HK_COUNT(own), 100);
+    usleep(2500000);
+    release(own, 0, HK_COUNT(own), 0);
+    return unused;
+}
+
+static void run_still(void)
+{
+    allocate(small, BLOCKS / 2, 500);
+    pthread_t thread = hk_thread(allocates_and_rests, NULL);
+    release(small, 0, BLOCKS / 2, 0);
+    hk_join(thread);
+}
+
 /* ---- With marks ---- */
 
 static void mark(const char *text) { HK_CHECK(write(STDERR_FILENO, text, strlen(text)) > 0, "stderr"); }
@@ -178,6 +198,8 @@ int main(int argc, char **argv)
         run_all();
     else if (strcmp(what, "threads") == 0)
         run_threads();
+    else if (strcmp(what, "still") == 0)
+        run_still();
     else if (strcmp(what, "pass") == 0)
         run_pass();
     else if (strcmp(what, "switch") == 0)
