@@ -34,7 +34,8 @@ def _row_cells(result, row):
 def _behind(result):
     names = {kind: [each["row"] for each in result["verdicts"] if each["kind"] in kinds and each["verdict"] == "behind"]
              for kind, kinds in (("time, or the row's own figure", ("time", "figure")), ("memory", ("memory",)))}
-    names["a peer is ahead in both"] = sorted({each["row"] for each in result["verdicts"] if each["kind"] == "dominated"})
+    dominated = {each["row"] for each in result["verdicts"] if each["kind"] == "dominated"}
+    names["a peer is ahead in both"] = sorted(dominated)
     for what, rows in names.items():
         yield f"* {what}: {', '.join(rows) or 'no row'}"
 

@@ -3,11 +3,10 @@
  *
  * Stands for image viewers, video tools, column stores and anything that holds some dozens of buffers of megabytes and
  * lets them go together: COUNT buffers of 1 to MOST_MIB MiB are allocated, written and freed, with another thread that
- * has allocated something and sleeps all the while (THREADS 2), or without (1). Then all is quiet. Large buffers are what allocators like to keep,
- * because to map them anew costs much.
+ * has allocated something and sleeps all the while (THREADS 2), or without (1). Then all is quiet. Large buffers are
+ * what allocators like to keep, because to map them anew costs much.
  *
- * Figure: MiB resident after 2.5 s. Also after malloc_trim. Nothing is live then. Check: every
- * byte of every buffer.
+ * Figure: MiB resident after 2.5 s. Also after malloc_trim. Nothing is live then. Check: every byte of every buffer.
  *
  *     dropped_buffers THREADS COUNT MOST_MIB
  */

@@ -88,8 +88,8 @@ HK_EXPORT int hak_limit_set(size_t soft, size_t hard)
         errno = EINVAL;
         return -1;
     }
-    atomic_store_explicit(&hk_option_values[HK_OPTION_limit_soft], soft, memory_order_relaxed);
-    atomic_store_explicit(&hk_option_values[HK_OPTION_limit_hard], hard, memory_order_relaxed);
+    hk_option_store(HK_OPTION_limit_soft, soft);
+    hk_option_store(HK_OPTION_limit_hard, hard);
     return 0;
 }
 

@@ -25,7 +25,7 @@ HK_INLINE size_t hk_look(const size_t *number) { return __atomic_load_n(number, 
 HK_INLINE uint64_t hk_low_mask64(unsigned n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 HK_INLINE uint32_t hk_low_mask32(unsigned n) { return n >= 32 ? ~0u : (1u << n) - 1; }
 
-/* How many bits of x are set from bit `first` on, which is. */
+/* The length of the run of set bits of x that starts at bit `first`, which is set. */
 HK_INLINE unsigned hk_run_length32(uint32_t x, unsigned first)
 {
     return hk_lowest_bit64(~((uint64_t)x >> first));

@@ -2,13 +2,14 @@
  * The one kind of lock: a futex mutex of one word, with a rank.
  *
  * A thread may wait for a lock only if its rank is above the rank of every lock that it holds; a lock of equal or
- * lower rank may only be tried. Debug builds check this. Ranks, in the order in which locks are taken:
+ * lower rank may only be tried. Debug builds check this.
  */
 #ifndef HK_BASE_LOCK_H
 #define HK_BASE_LOCK_H
 
 #include "base/base.h"
 
+/* In the order in which locks are taken. */
 enum hk_lock_rank {
     HK_RANK_PURGE = 1, /* pages on their way to the OS whose blocks are out of the bitmaps */
     HK_RANK_HEAPS,     /* the lists of all heaps and of parked heaps */
@@ -98,7 +99,7 @@ HK_INLINE void hk_lock_seize(struct hk_lock *lock)
     if (!hk_lock_try_raw(lock))
         hk_lock_wait(lock);
 }
-HK_INLINE void hk_lock_yield(struct hk_lock *lock)
+HK_INLINE void hk_lock_unseize(struct hk_lock *lock)
 {
     if (atomic_exchange_explicit(&lock->word, 0, memory_order_release) == 2)
         hk_lock_wake(lock);

@@ -73,11 +73,6 @@ static const struct hk_profile_setting hk_profile_settings[] = {
 
 static const char hk_prefix[] = "HAKMEM_";
 
-static void hk_option_store(unsigned id, uint64_t value)
-{
-    atomic_store_explicit(&hk_option_values[id], value, memory_order_relaxed);
-}
-
 static bool hk_type_is_words(enum hk_option_type type) { return type >= HK_TYPE_profile; }
 
 static void hk_text_value(struct hk_text *text, const struct hk_option_info *info, uint64_t value)
@@ -257,9 +252,15 @@ static void hk_warn_invalid(const struct hk_option_info *info, const char *varia
     hk_text_str(&text, " is not valid: expected ");
     hk_text_expected(&text, info);
     hk_text_str(&text, "; using ");
-    hk_text_value(&text, info, atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
+    hk_text_value(&text, info, hk_option_load((enum hk_option_id)(info - hk_option_infos)));
     hk_text_char(&text, '\n');
     hk_text_to_stderr(&text);
+}
+
+/* Of a character of a variable's name; one that no name of ours has, for small letters. */
+static char hk_lower_of_upper(char c)
+{
+    return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '_' || (c >= '0' && c <= '9') ? c : '?';
 }
 
 /* One variable of the environment: "HAKMEM_NAME=value". The profile is applied in a pass of its own, before the
@@ -272,19 +273,14 @@ static void hk_options_read_variable(const char *variable, bool profile_pass)
     size_t name_length = (size_t)(equals - variable);
     HK_TEXT(name, sizeof hk_option_infos[0].name);
     for (const char *c = variable + sizeof hk_prefix - 1; c < equals; c++)
-        hk_text_char(&name, *c >= 'A' && *c <= 'Z' ? (char)(*c - 'A' + 'a') : '?');
-    for (size_t i = 0; i < name.length; i++) {
-        char c = variable[sizeof hk_prefix - 1 + i];
-        if (c == '_' || (c >= '0' && c <= '9'))
-            name.buf[i] = c;
-    }
+        hk_text_char(&name, hk_lower_of_upper(*c));
     const struct hk_option_info *info = hk_option_find(name.buf);
     if (info == NULL) {
         if (!profile_pass)
             hk_warn_unknown(variable, name_length);
         return;
     }
-    unsigned id = (unsigned)(info - hk_option_infos);
+    enum hk_option_id id = (enum hk_option_id)(info - hk_option_infos);
     if ((id == HK_OPTION_profile) != profile_pass)
         return;
     uint64_t value;
@@ -320,7 +316,7 @@ enum hk_option_result hk_option_write(const char *name, const char *text)
     const struct hk_option_info *info = hk_option_find(name);
     if (info == NULL)
         return HK_OPTION_UNKNOWN;
-    unsigned id = (unsigned)(info - hk_option_infos);
+    enum hk_option_id id = (enum hk_option_id)(info - hk_option_infos);
     uint64_t value;
     if (!hk_parse_value(info, text, &value))
         return HK_OPTION_INVALID;
@@ -337,6 +333,6 @@ bool hk_option_read(const char *name, struct hk_text *to)
     const struct hk_option_info *info = hk_option_find(name);
     if (info == NULL)
         return false;
-    hk_text_value(to, info, atomic_load_explicit(&hk_option_values[info - hk_option_infos], memory_order_relaxed));
+    hk_text_value(to, info, hk_option_load((enum hk_option_id)(info - hk_option_infos)));
     return true;
 }

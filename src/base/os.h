@@ -1,6 +1,7 @@
 /*
- * The operating system. Every system call that hakmem makes is in os.c, made directly and not through the C library:
- * no errno is touched, no cancellation point is met, and nothing that interposes on mmap is called.
+ * The operating system. Every system call that hakmem makes is in os.c, made directly and not through the C library
+ * (but for clock_gettime and getauxval, which make none, and abort): no errno is touched, no cancellation point is met,
+ * and nothing that interposes on mmap is called.
  *
  * In steady state only mmap, munmap, mprotect, madvise, mremap and futex are used, so that a process in a seccomp
  * sandbox keeps running. Addresses and sizes are multiples of the page size unless a function says otherwise.
@@ -22,7 +23,7 @@ bool hk_os_commit(void *p, size_t size);
 void *hk_os_map(size_t size, size_t alignment);
 /* committed: how much of it was readable and writable, for the count. */
 bool hk_os_unmap(void *p, size_t size, size_t committed);
-/* Gives the pages back; the range reads as zeros afterwards. False, with nothing known, if the kernel would not. */
+/* Gives the pages back; the range reads as zeros afterwards. False if the kernel refused: then it may hold anything. */
 bool hk_os_purge(void *p, size_t size);
 /* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does
  * not (locked memory), but may split the mapping. */
@@ -42,7 +43,7 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 
 /* Names the calling thread, for ps and debuggers; up to 15 characters. */
 void hk_os_name_thread(const char *name);
-/* The start of a file, as far as there is room, with a NUL behind it. */
+/* The start of a file, as far as there is room, with a NUL after it. */
 bool hk_os_read_file(const char *path, char *to, size_t size);
 /* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content
  * stays. */

@@ -2,7 +2,7 @@
  * Traces: one line on standard error for each event of the kinds that option trace names, written at once by the thread
  * that meets it. Slow paths only. The format is described in docs/trace.md.
  *
- *     hk_trace(HK_TRACE_SLOT, "slot acquire", {"stage", 2}, {"class", 7});
+ *     hk_trace(HK_TRACE_SLOT, "slot acquire", {"stage", 2}, {"slots", 1});
  */
 #ifndef HK_BASE_TRACE_H
 #define HK_BASE_TRACE_H

@@ -21,7 +21,7 @@ static void *hk_no_memory(void)
 }
 
 /* A thread's heap counts the slow paths of its thread: it stands still when the thread does, whoever enters it. */
-static bool hk_heap_counts(const struct hk_heap *heap) { return heap == hk_self.heap || heap == &hk_guests; }
+static bool hk_heap_is_for_me(const struct hk_heap *heap) { return heap == hk_self.heap || heap == &hk_guests; }
 
 /* Enters the slow path of a heap: takes its lock and does what is due. */
 static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
@@ -29,7 +29,7 @@ static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
     hk_lock_acquire(&heap->lock);
     bool mine = heap == hk_self.heap;
     void ***tops = mine && hk_self.owner_key != HK_KEY_NOBODY ? hk_self.top : NULL;
-    if (hk_heap_counts(heap))
+    if (hk_heap_is_for_me(heap))
         __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
     if (mine && heap->tick % HK_OUTBOX_PERIOD == 0)
         hk_thread_send(fault);
@@ -41,7 +41,7 @@ static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
 /* Leaves it: what is due without the lock. */
 static void hk_heap_leave(struct hk_heap *heap, struct hk_fault *fault)
 {
-    bool due = heap->released || (hk_heap_counts(heap) && heap->tick % HK_OUTBOX_PERIOD == 0);
+    bool due = heap->released || (hk_heap_is_for_me(heap) && heap->tick % HK_OUTBOX_PERIOD == 0);
     heap->released = false;
     hk_lock_release(&heap->lock);
     if (HK_UNLIKELY(due || hk_superslabs_are_too_many() || hk_maintenance_is_asleep() || hk_limit_is_pressing()))
@@ -70,7 +70,7 @@ enum hk_wish {
 static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, struct hk_fault *fault)
 {
     struct hk_heap *heap = hk_thread_heap();
-    hk_thread_count();
+    hk_thread_register();
     void *p = NULL;
     bool guest = heap == NULL;
     *fresh = false;
@@ -196,7 +196,7 @@ HK_INLINE bool hk_outbox_ends_with(const void *p)
 HK_INLINE bool hk_free_to_outbox(void *p, hk_key key)
 {
     struct hk_thread *self = &hk_self;
-    if (HK_UNLIKELY(!hk_key_is_slabs(key) || !hk_key_is_for(p) || hk_maintenance_is_asleep()))
+    if (HK_UNLIKELY(!hk_key_is_slabs(key) || !hk_is_user_address(p) || hk_maintenance_is_asleep()))
         return false;
     uint32_t bytes = hk_outbox_bytes(hk_key_kind(key));
     if (HK_UNLIKELY(bytes > self->outbox_room || hk_outbox_ends_with(p)))
@@ -215,7 +215,7 @@ static void hk_free_direct(void *p, struct hk_fault *fault)
         if (HK_UNLIKELY(owner == NULL))
             return;
         hk_heap_enter(owner, fault);
-        left = hk_heap_give(owner, &p, 1, NULL, fault); /* one, if the slab was adopted meanwhile */
+        left = hk_heap_accept(owner, &p, 1, NULL, fault); /* one, if the slab was adopted meanwhile */
         owner->counts.direct_frees++;
         hk_heap_leave(owner, fault);
     }
@@ -383,7 +383,7 @@ HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
 HK_NOINLINE static void *hk_realloc_grow(void *p, size_t class, size_t n, const char *call)
 {
     const struct hk_class *c = &hk_classes[class];
-    if (HK_UNLIKELY(!hk_key_is_for(p) || !hk_slab_uses(hk_slab_at(p, c), c, p)))
+    if (HK_UNLIKELY(!hk_is_user_address(p) || !hk_slab_uses(hk_slab_at(p, c), c, p)))
         return hk_realloc_slow(p, n, call);
     void *moved = hk_malloc_hot(n);
     if (HK_UNLIKELY(moved == NULL))
@@ -460,7 +460,7 @@ void hk_free_many(void *const *blocks, size_t count)
         if (n > 0) {
             struct hk_fault fault = HK_NO_FAULT;
             hk_heap_enter(heap, &fault);
-            unsigned left = hk_heap_give(heap, slab_blocks, n, NULL, &fault);
+            unsigned left = hk_heap_accept(heap, slab_blocks, n, NULL, &fault);
             hk_heap_leave(heap, &fault);
             while (left > 0)
                 hk_free_direct(slab_blocks[--left], &fault);

@@ -16,7 +16,7 @@ static void hk_fork_prepare(void)
 {
     hk_lock_seize(&hk_purge_lock);
     hk_lock_seize(&hk_heaps_lock);
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next)
+    HK_EACH_HEAP (heap)
         hk_lock_seize(&heap->lock);
     hk_lock_seize(&hk_pool_lock);
     hk_lock_seize(&hk_large_lock);
@@ -24,16 +24,16 @@ static void hk_fork_prepare(void)
     hk_lock_bypass = true;
 }
 
-static void hk_fork_parent(void)
+static void hk_fork_release(void)
 {
     hk_lock_bypass = false;
-    hk_lock_yield(&hk_meta_lock);
-    hk_lock_yield(&hk_large_lock);
-    hk_lock_yield(&hk_pool_lock);
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL; heap = heap->next)
-        hk_lock_yield(&heap->lock);
-    hk_lock_yield(&hk_heaps_lock);
-    hk_lock_yield(&hk_purge_lock);
+    hk_lock_unseize(&hk_meta_lock);
+    hk_lock_unseize(&hk_large_lock);
+    hk_lock_unseize(&hk_pool_lock);
+    HK_EACH_HEAP (heap)
+        hk_lock_unseize(&heap->lock);
+    hk_lock_unseize(&hk_heaps_lock);
+    hk_lock_unseize(&hk_purge_lock);
 }
 
 static void hk_fork_child(void)
@@ -44,7 +44,7 @@ static void hk_fork_child(void)
     hk_pool_after_fork();
     hk_heaps_after_fork(&hk_self);
     hk_thread_after_fork();
-    hk_fork_parent();
+    hk_fork_release();
 }
 
-void hk_fork_init(void) { pthread_atfork(hk_fork_prepare, hk_fork_parent, hk_fork_child); }
+void hk_fork_init(void) { pthread_atfork(hk_fork_prepare, hk_fork_release, hk_fork_child); }

@@ -178,8 +178,8 @@ void hk_maintenance_thread_allocates(void)
 void hk_maintenance_thread_ends(void)
 {
     if (atomic_fetch_sub_explicit(&hk_threads, 1, memory_order_seq_cst) == 1) {
-        hk_maintenance_wake();
-        hk_os_futex_wake(&hk_maintenance_state, 1);
+        hk_maintenance_wake();                      /* if it is asleep; */
+        hk_os_futex_wake(&hk_maintenance_state, 1); /* if not, it waits for its next pass */
     }
 }
 

@@ -31,8 +31,9 @@ HK_INLINE bool hk_maintenance_is_asleep(void)
 /* What is due on a slow path; no lock held. Wakes the thread, or does a bounded part of its work. */
 void hk_maintain(struct hk_fault *fault);
 
-/* A thread whose end will be told allocates for the first time; is gone. No lock held. */
+/* A thread with a destructor of ours makes its first slow allocation. No lock held. */
 void hk_maintenance_thread_allocates(void);
+/* Such a thread has ended. No lock held. */
 void hk_maintenance_thread_ends(void);
 /* In the child of a fork: alive tells whether the surviving thread has been counted. */
 void hk_maintenance_after_fork(bool alive);

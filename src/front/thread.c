@@ -122,7 +122,7 @@ static bool hk_thread_deserves_heap(struct hk_thread *self)
 {
     uint32_t requests = self->guest_requests++;
     return requests >= hk_option(guest_allocs) ||
-           (requests >= HK_REQUESTS_FOR_PARKED_HEAP && hk_heap_is_parked_one() && hk_exit_key <= HK_EXIT_KEY_NUMBER);
+           (requests >= HK_REQUESTS_FOR_PARKED_HEAP && hk_heaps_any_parked() && hk_exit_key <= HK_EXIT_KEY_NUMBER);
 }
 
 struct hk_heap *hk_thread_heap(void)
@@ -137,7 +137,7 @@ struct hk_heap *hk_thread_heap(void)
     return self->heap;
 }
 
-void hk_thread_count(void)
+void hk_thread_register(void)
 {
     struct hk_thread *self = &hk_self;
     if (HK_LIKELY(self->counted) || !self->end_is_told || self->state == HK_THREAD_EXITED)

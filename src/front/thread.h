@@ -35,7 +35,7 @@ extern HK_TLS struct hk_thread hk_self;
 /* The calling thread's heap, for a request that takes the slow path; NULL if the thread is a guest. */
 struct hk_heap *hk_thread_heap(void);
 /* Counts the calling thread for maintenance, at the first of its allocations that take the slow path. No lock held. */
-void hk_thread_count(void);
+void hk_thread_register(void);
 /* In the child of a fork: a key that another thread was making is made anew. */
 void hk_thread_after_fork(void);
 /* Sends what the calling thread's outbox holds, whose heap's lock is held. */

@@ -116,7 +116,7 @@ static void hk_slab_mark_used(struct hk_slab *slab)
 
 /* Slabs of one slot leave it to the next, or take it, as it is; but not those that would have to give back what the
  * other has touched of it. */
-static bool hk_slab_may_be_warm(unsigned class) { return hk_classes[class].slots == 1 && !hk_class_has_tail(class); }
+static bool hk_class_may_be_warm(unsigned class) { return hk_classes[class].slots == 1 && !hk_class_has_tail(class); }
 
 static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
@@ -128,7 +128,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
         hk_purge_regret(hk_holes_bytes(slab));
     hk_slab_fini(slab);
-    if (hk_slab_may_be_warm(slab->class) && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING)
+    if (hk_class_may_be_warm(slab->class) && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING)
         heap->warm[heap->nwarm++] = slab; /* for the next slab */
     else
         hk_pool_release(slab, slab->slots);
@@ -278,7 +278,7 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
 {
     if (hk_classes[class].slots != 1)
         return hk_pool_acquire_run(class);
-    if (heap->nwarm > 0 && hk_slab_may_be_warm(class)) {
+    if (heap->nwarm > 0 && hk_class_may_be_warm(class)) {
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
@@ -485,8 +485,7 @@ static void hk_heap_abandon(struct hk_heap *heap)
  * is found when its memory serves another thread. */
 static void hk_heap_reclaim(const void *thread)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL;
-         heap = heap->next) {
+    HK_EACH_HEAP (heap) {
         if (__atomic_load_n(&heap->thread, __ATOMIC_RELAXED) != thread)
             continue;
         hk_lock_acquire(&heap->lock);
@@ -495,7 +494,7 @@ static void hk_heap_reclaim(const void *thread)
     }
 }
 
-bool hk_heap_is_parked_one(void) { return __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL; }
+bool hk_heaps_any_parked(void) { return __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL; }
 
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
 {
@@ -588,7 +587,7 @@ static void hk_slab_orphan(struct hk_slab *slab)
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
 {
     bool slabs = false;
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+    HK_EACH_HEAP (heap)
         if (__atomic_load_n(&heap->state, __ATOMIC_RELAXED) == HK_HEAP_PARKED &&
             __atomic_load_n(&heap->parked_at, __ATOMIC_RELAXED) < parked_before)
             slabs |= hk_heap_dissolve_begin(heap, parked_before, fault);
@@ -610,8 +609,7 @@ static bool hk_heap_is_shared(const struct hk_heap *heap) { return heap == &hk_g
 
 static void hk_heaps_send(bool all, struct hk_fault *fault)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
-         heap = heap->next) {
+    HK_EACH_HEAP (heap) {
         if ((!all && hk_heap_is_untended(heap)) || hk_heap_is_shared(heap))
             continue;
         hk_lock_acquire(&heap->lock);
@@ -622,8 +620,7 @@ static void hk_heaps_send(bool all, struct hk_fault *fault)
 
 static void hk_heaps_open(bool all, struct hk_fault *fault)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL;
-         heap = heap->next) {
+    HK_EACH_HEAP (heap) {
         if (!all && hk_heap_is_untended(heap)) {
             __atomic_store_n(&heap->tended_tick, __atomic_load_n(&heap->tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
             continue;
@@ -652,7 +649,7 @@ void hk_heaps_tend(bool all, struct hk_fault *fault)
 uint32_t hk_heaps_ticks(void)
 {
     uint32_t ticks = 0;
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+    HK_EACH_HEAP (heap)
         ticks += __atomic_load_n(&heap->tick, __ATOMIC_RELAXED);
     return ticks;
 }
@@ -660,7 +657,7 @@ uint32_t hk_heaps_ticks(void)
 size_t hk_heaps_idle_bytes(void)
 {
     size_t bytes = 0;
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+    HK_EACH_HEAP (heap)
         bytes += hk_look(&heap->idle_bytes);
     return bytes;
 }
@@ -673,8 +670,7 @@ size_t hk_heaps_idle_bytes(void)
  * locks, which the forking thread holds. */
 void hk_heaps_after_fork(const void *surviving_thread)
 {
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_relaxed); heap != NULL;
-         heap = heap->next) {
+    HK_EACH_HEAP (heap) {
         if (heap->dissolving) { /* by a thread that is gone */
             heap->dissolving = false;
             heap->parked_at = hk_clock_now();

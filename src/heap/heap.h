@@ -41,9 +41,9 @@ struct hk_heap_class {
     struct hk_slab *current;        /* the slab to refill from; in no bin */
     struct hk_slab *bins[HK_NBINS]; /* the other slabs with free blocks; bins[FULL] is not used */
     struct hk_parcel *reserve;      /* free blocks that the magazine has no room for, the youngest first */
-    uint32_t nslabs;
+    uint32_t nslabs;      /* may be read without the lock */
     uint32_t last_alloc;  /* heap's tick when malloc last took the slow path for it, for the budget */
-    uint8_t capacity;     /* of the magazine, in blocks; 0 until first used; above 128 KiB, while busy only */
+    uint8_t capacity;     /* blocks that the magazine may hold; 0 until first used and, above 128 KiB, while not busy */
     uint32_t guest_since; /* the heap's exchanges when the count below began */
     uint8_t guest_allocs; /* allocations that were served from the guests' heap */
     uint8_t demand;       /* since the capacity last changed: refills, or flushes of a medium class, whose blocks
@@ -63,8 +63,8 @@ struct hk_parcel {
 #define HK_PARCELS 128u        /* of a heap */
 #define HK_RESERVE_PARCELS 16u /* of these: in its reserves, all classes together, at most */
 
-/* What a thread has freed of others' waits until it is so much. A small block counts as so many bytes that the places
- * suffice while the bytes do. */
+/* An outbox is sent when it holds HK_OUTBOX_BYTES. A small block is charged HK_OUTBOX_BYTES_LEAST, so the bytes run out
+ * before the places do. */
 #define HK_OUTBOX_BLOCKS (2 * HK_PARCEL_BLOCKS)
 #define HK_OUTBOX_BYTES ((uint32_t)(64 * HK_KIB))
 #define HK_OUTBOX_BYTES_LEAST (HK_OUTBOX_BYTES / (HK_OUTBOX_BLOCKS + 1) + 1)
@@ -79,26 +79,28 @@ struct hk_heap_counts {
 
 struct hk_heap {
     struct hk_lock lock;
-    hk_key key;            /* id << 8; constant */
-    uint8_t state;         /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; others may look */
-    uint8_t nwarm;         /* slots in the warm pool */
-    uint32_t tick;         /* slow paths; others may look whether it stands still */
-    bool released;         /* a slab since the slow path was entered: there may be something to purge */
-    uint32_t tended_tick;  /* tick when the heap was last tended (hk_heaps_tend) */
-    uint32_t parked_at;    /* coarse clock; while PARKED */
-    bool dissolving;       /* PARKED, magazines flushed: its slabs are to become orphans */
-    size_t grown_bytes;    /* handed out for the first time since the heap last paid for growth */
-    size_t idle_bytes;     /* in idle blocks of its slabs; others may look */
+    hk_key key;           /* id << 8; constant */
+    uint8_t state;        /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
+    uint8_t nwarm;        /* slots in the warm pool */
+    uint32_t tick;        /* slow paths; may be read without the lock, to see whether it stands still */
+    bool released;        /* a slab since the slow path was entered: there may be something to purge */
+    uint32_t tended_tick; /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
+                             at once, a heap may be tended a pass later */
+    uint32_t parked_at;   /* hk_clock; while PARKED; may be read without the lock */
+    bool dissolving;      /* PARKED, magazines flushed: its slabs are to become orphans */
+    size_t grown_bytes;   /* handed out for the first time since the heap last paid for growth */
+    size_t idle_bytes;    /* in idle blocks of its slabs; may be read without the lock */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
-    uint64_t busy_step;    /* of hk_os_now_ms, in which busy_count refills and flushes were made */
-    uint64_t busy_at;      /* when the heap was last busy, or last shrank */
+    uint64_t busy_step;    /* hk_os_now_ms, in whose current step busy_count refills and flushes were made */
+    uint64_t busy_at;      /* hk_os_now_ms, when the heap was last busy, or last shrank */
     uint32_t busy_count;
-    uint32_t magazines_tended_at; /* hk_clock, when the heap last looked whether it has been busy */
-    uint32_t exchanges;          /* refills, and flushes, but for those that make room for what others free */
-    uint32_t victim;             /* class at which the search for capacity to take stands */
-    struct hk_heap *next;        /* all heaps; constant once linked */
-    struct hk_heap *next_parked; /* by hk_heaps_lock */
-    void *thread;                /* the thread whose magazines these are, for the fork child; by the front */
+    uint32_t magazines_tended_at; /* hk_clock, when it was last looked whether the heap has been busy */
+    uint32_t exchanges;           /* refills, and flushes, but for those that make room for what others free */
+    uint32_t victim;              /* class at which the search for capacity to take stands */
+    struct hk_heap *next;         /* all heaps; constant once linked */
+    struct hk_heap *next_parked;  /* by hk_heaps_lock */
+    void *thread;                 /* the thread whose magazines these are, for the fork child and for hk_heap_obtain;
+                                     may be read without the lock */
 
     /* Pushed by anybody, taken as a whole by lock holders. */
     HK_CACHE_ALIGNED struct hk_parcel *_Atomic pending; /* parcels for this heap */
@@ -130,12 +132,14 @@ extern struct hk_heap hk_orphans;
 extern struct hk_lock hk_heaps_lock; /* guards the lists; the heaps of all exited threads are on the parked list */
 /* All heaps, the two shared ones included; grows at the head and never shrinks. */
 extern struct hk_heap *_Atomic hk_heaps;
+#define HK_EACH_HEAP(heap)                                                                                             \
+    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
 
 /* A heap for a new thread: the one parked last, else a new one; state RUNNING, its tops in tops[]. NULL without memory.
  * Takes the lists' lock and the heap's. */
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread);
 /* True if a heap waits for a thread; may be outdated. */
-bool hk_heap_is_parked_one(void);
+bool hk_heaps_any_parked(void);
 /* The thread is gone: keeps slabs and magazines for the next one. Takes both locks. */
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
@@ -170,7 +174,7 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned
                       struct hk_fault *fault);
 /* Takes one block, straight for the program; NULL without memory. */
 void *hk_heap_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault);
-/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those behind it as long as they
+/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those after it as long as they
  * are blocks of that slab in use. Returns how many are done with, which includes a first one that is refused. */
 unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n, uint32_t now,
                      struct hk_fault *fault);

@@ -14,12 +14,10 @@
 
 #include "heap/slab.h"
 
-#define HK_SLAB_SLOTS_MAX 32u
-
 struct hk_holes {
     struct hk_slab *slab;
-    uint16_t pages[HK_SLAB_SLOTS_MAX]; /* by slot of the slab: those to give back */
-    uint64_t blocks[HK_SLAB_WORDS];    /* out of the free bitmap meanwhile */
+    uint16_t pages[HK_SLOTS_PER_SUPERSLAB]; /* by slot of the slab: those to give back */
+    uint64_t blocks[HK_SLAB_WORDS];         /* out of the free bitmap meanwhile */
 };
 
 /* Takes the free blocks off the pages on which no block is live; false if there is no such page with memory. */

@@ -92,9 +92,9 @@ static bool hk_cgroup_limit(const char *root, uint64_t *limit)
     }
 }
 
-static void hk_limit_resolve_option(unsigned id, const char *variable, const char *root)
+static void hk_limit_resolve_option(enum hk_option_id id, const char *variable, const char *root)
 {
-    uint64_t value = atomic_load_explicit(&hk_option_values[id], memory_order_relaxed);
+    uint64_t value = hk_option_load(id);
     if ((value & HK_LIMIT_PERCENT) == 0)
         return;
     uint64_t limit = UINT64_MAX;
@@ -106,7 +106,7 @@ static void hk_limit_resolve_option(unsigned id, const char *variable, const cha
         hk_text_to_stderr(&text);
     }
     uint64_t percent = value & ~HK_LIMIT_PERCENT;
-    atomic_store_explicit(&hk_option_values[id], limit == UINT64_MAX ? 0 : limit / 100 * percent, memory_order_relaxed);
+    hk_option_store(id, limit == UINT64_MAX ? 0 : limit / 100 * percent);
 }
 
 void hk_limit_resolve(const char *root)

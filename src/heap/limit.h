@@ -10,8 +10,8 @@
 
 #include "base/base.h"
 
-/* True if so much more may be taken. The pool's lock is held until that is counted, or others may take it, too; what is
- * counted is read without a lock. */
+/* True if so much more may be taken. The caller keeps the pool's lock until it has counted that, or two threads could
+ * take the same room; what is counted is read without a lock. */
 bool hk_limit_allows(size_t more);
 /* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_relieve. */
 extern _Atomic bool hk_limit_pressing;

@@ -202,8 +202,8 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
     hk_heap_release_warm(heap);
 }
 
-/* A heap is busy when refills and flushes are so many in one step of the coarse clock (1 to 10 ms, mostly 4) that they
- * take more than about a hundredth of the thread's time. Magazines grow only then, and shrink when the heap has not
+/* A heap is busy when refills and flushes are so many in one step of hk_os_now_ms (1 to 10 ms, mostly 4) that they take
+ * more than about a hundredth of the thread's time. Magazines grow only then, and shrink when the heap has not
  * been busy for a second: what is cached beyond that costs memory and gains nothing. */
 #define HK_BUSY_REFILLS 128u
 #define HK_BUSY_MS 1000u
@@ -380,7 +380,8 @@ void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLAS
     hk_magazine_stow(heap, class, tops, p, fault);
 }
 
-unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES], struct hk_fault *fault)
+unsigned hk_heap_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
+                        struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
     if (tops != NULL)

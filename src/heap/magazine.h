@@ -7,7 +7,7 @@
  * its reserve, some parcels of the heap, which costs no work on bitmaps. A magazine is in its thread's hands while the
  * heap is RUNNING, whoever holds the lock; a reserve is guarded by the lock, so others empty it when the thread sleeps.
  *
- * The heap's lock is held by who calls, and tops are the magazines' tops by class.
+ * The caller holds the heap's lock; tops are the magazines' tops by class.
  */
 #ifndef HK_HEAP_MAGAZINE_H
 #define HK_HEAP_MAGAZINE_H
@@ -37,13 +37,13 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NC
 /* Puts a block that the thread frees into its magazine, or to its slab if that has no capacity; a magazine that is full
  * first gives its older half to its reserve or to the slabs. */
 void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
-/* Takes those of n blocks back that the heap owns: into its magazines, if tops is not NULL and the class has one, where
- * they wait to be handed out again; else to their slabs. Moves the others to the front, and returns how many. */
-unsigned hk_heap_give(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
-                      struct hk_fault *fault);
+/* Accepts those of n blocks that the heap owns: into its magazines, if tops is not NULL and the class has one, where
+ * they wait to be handed out again; else into their slabs. Moves the others to the front, and returns how many. */
+unsigned hk_heap_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
+                        struct hk_fault *fault);
 /* Shrinks the magazines of a heap that has not been busy for a second. Refills and flushes do it first. */
 void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* True if the coarse clock has moved since: a thread may need neither refill nor flush. */
+/* True if the coarse clock has moved since hk_magazines_tend: for slow paths that are neither refill nor flush. */
 HK_INLINE bool hk_magazines_are_due(const struct hk_heap *heap) { return heap->magazines_tended_at != hk_clock_now(); }
 /* Empties a magazine and its reserve into the slabs. */
 void hk_magazine_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);

@@ -133,7 +133,7 @@ static size_t hk_warm_budget(void)
     return warm > HK_WARM_MIN ? warm : HK_WARM_MIN;
 }
 
-static size_t hk_less(size_t a, size_t b) { return a > b ? a - b : 0; }
+static size_t hk_sub_sat(size_t a, size_t b) { return a > b ? a - b : 0; }
 
 void hk_purge_keep_prewarmed(size_t bytes)
 {
@@ -143,7 +143,7 @@ void hk_purge_keep_prewarmed(size_t bytes)
 void hk_purge_forget_prewarmed(size_t bytes)
 {
     size_t kept = atomic_load_explicit(&hk_prewarmed, memory_order_relaxed);
-    while (!atomic_compare_exchange_weak_explicit(&hk_prewarmed, &kept, hk_less(kept, bytes), memory_order_relaxed,
+    while (!atomic_compare_exchange_weak_explicit(&hk_prewarmed, &kept, hk_sub_sat(kept, bytes), memory_order_relaxed,
                                                   memory_order_relaxed)) {}
 }
 
@@ -156,10 +156,10 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     bool all = level == HK_PURGE_ALL;
     /* What a pass takes from sleeping threads is as young as the pass, and as idle as they: if all sleep, it goes. */
     bool any_age = level >= HK_PURGE_STILL;
-    uint32_t a_second_ago = (uint32_t)hk_less(hk_clock_now(), HK_CLOCK_SECOND);
+    uint32_t a_second_ago = (uint32_t)hk_sub_sat(hk_clock_now(), HK_CLOCK_SECOND);
     uint32_t before = any_age ? UINT32_MAX : a_second_ago;
     uint64_t now_ms = hk_os_now_ms();
-    uint64_t before_ms = any_age ? UINT64_MAX : hk_less(now_ms, 1000);
+    uint64_t before_ms = any_age ? UINT64_MAX : hk_sub_sat(now_ms, 1000);
     size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
     if (all)
         hk_purge_forget_prewarmed(SIZE_MAX);
@@ -171,15 +171,15 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     hk_heaps_tend(all, fault);
 
     size_t bytes = hk_large_purge(keep, before_ms, most);
-    keep = hk_less(keep, hk_large_read_counts().cached_bytes);
-    bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, hk_less(most, bytes) / HK_SUPERSLAB_SIZE);
+    keep = hk_sub_sat(keep, hk_large_read_counts().cached_bytes);
+    bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE,
-                                     hk_less(now_ms, hk_option(superslab_ttl_sec) * 1000),
-                                     hk_less(most, bytes) / HK_SUPERSLAB_SIZE);
-    keep = hk_less(keep, hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE);
-    bytes += hk_pool_purge(before, keep, hk_less(most, bytes));
-    keep = hk_less(keep, hk_empty_bytes());
+                                     hk_sub_sat(now_ms, hk_option(superslab_ttl_sec) * 1000),
+                                     hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
+    keep = hk_sub_sat(keep, hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE);
+    bytes += hk_pool_purge(before, keep, hk_sub_sat(most, bytes));
+    keep = hk_sub_sat(keep, hk_empty_bytes());
     size_t idle = hk_heaps_idle_bytes();
     if (idle > keep) {
         struct hk_slab_cursor whole = {0};
@@ -299,7 +299,7 @@ void hk_purge_pay(size_t grown, struct hk_heap *heap)
     if (hk_empty_bytes() > used / HK_PAY_PART)
         bytes = hk_pool_purge(UINT32_MAX, used / HK_PAY_PART, grown);
     size_t idle = hk_heaps_idle_bytes();
-    if (bytes < grown && idle > hk_less(used, idle) / HK_PAY_PART && hk_purge_walk_begin()) {
+    if (bytes < grown && idle > hk_sub_sat(used, idle) / HK_PAY_PART && hk_purge_walk_begin()) {
         bytes += hk_pay_with_holes(grown - bytes < idle ? grown - bytes : idle, heap);
         hk_purge_walk_end();
     }

@@ -36,8 +36,8 @@ bool hk_parcels_at_hand(const struct hk_heap *heap);
 /* Sends what the outbox of a thread's heap holds; false if parcels are lacking, and something stays. */
 bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault);
 
-/* Takes what others sent, as hk_heap_give does: into the heap's magazines, if its thread passes their tops, or into the
- * slabs. Releases slabs that became wholly free. */
+/* Takes what others sent, as hk_heap_accept does: into the heap's magazines, if its thread passes their tops, or into
+ * the slabs. Releases slabs that became wholly free. */
 void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 
 #endif

@@ -30,8 +30,8 @@ struct hk_slab {
     uint64_t free_word;
     uint32_t nonempty;
     uint32_t used_at; /* coarse clock, when blocks last came or went, or a slot that had no slab became EMPTY;
-                         0 when all holes since have been found. Others may look */
-    uint16_t nfree;   /* others may look at it, and decide by it only whether to look closer */
+                         0 when all holes since have been found. May be read without the lock */
+    uint16_t nfree;   /* may be read without the lock, to decide whether to look closer */
     uint16_t fresh_from;
     uint16_t nabsent;
     uint16_t idle_counted; /* what of the idle blocks is in the owner's idle_bytes */
@@ -54,7 +54,7 @@ struct hk_slab {
 struct hk_slot {
     uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
     uint16_t absent_pages; /* pages of a slab that it gave back, by the OS's page size (hole.h) */
-    uint8_t head;          /* distance to the first slot of the slab, or of the EMPTY run; others may look */
+    uint8_t head;          /* distance to the first slot of the slab, or of the EMPTY run; may be read without a lock */
 };
 
 HK_INLINE unsigned hk_slot_head(const struct hk_slot *slot) { return __atomic_load_n(&slot->head, __ATOMIC_RELAXED); }
@@ -125,12 +125,6 @@ HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab)
     return slab->nfree == hk_slab_class(slab)->nblocks && slab->opened == 0;
 }
 
-HK_INLINE bool hk_slab_contains(const struct hk_slab *slab, const void *p)
-{
-    const struct hk_class *class = hk_slab_class(slab);
-    return (uintptr_t)p - (uintptr_t)slab->blocks < (size_t)class->nblocks * class->size;
-}
-
 /* What a pointer is that is not the start of a block of the slab. */
 struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p);
 /* The index of the block that starts at p in a slab of a class; false if none does. */
@@ -153,7 +147,7 @@ HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned
 size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots);
 /* Says of slots without a slab that their first bytes, so many, may have been written to. */
 void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched);
-/* True if slabs of the class never use so much of their slots' end that it is given back before they begin. */
+/* True if slabs of the class leave so much of their slots unused that it is worth giving back (hk_slab_trim_tail). */
 bool hk_class_has_tail(unsigned class);
 /* Gives back what an earlier slab has touched of the slots and one of this class never will. Before hk_slab_init. */
 void hk_slab_trim_tail(struct hk_slab *slab, unsigned class);
@@ -178,7 +172,7 @@ HK_INLINE void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
     __atomic_store_n(&slab->free[w], word, __ATOMIC_RELAXED);
     slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
 }
-/* Marks the first of n blocks free, and those behind it as long as they are blocks of the slab in use. Returns how
+/* Marks the first of n blocks free, and those after it as long as they are blocks of the slab in use. Returns how
  * many. Neighbours mostly share a word of the bitmap, which is kept until another is wanted. */
 HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *class, void *const *blocks, unsigned n)
 {

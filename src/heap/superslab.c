@@ -23,7 +23,7 @@ static struct {
     char *region, *region_end;            /* reserved and not yet made into superslabs */
     size_t region_step;
     struct hk_superslab *spare; /* descriptors of superslabs that were unmapped */
-    size_t wanted;              /* superslabs that the cache may keep beyond its first bound; others may look */
+    size_t wanted;              /* superslabs that the cache may keep beyond its first bound; may be read without it */
 } hk_superslabs = {.region_step = HK_REGION_MIN}; /* guarded by hk_pool_lock */
 
 /* ---- The LRU cache ---- */
@@ -115,11 +115,11 @@ static void hk_run_free(struct hk_superslab *first, size_t n)
         n += before->run;
         resident += before->run_resident;
     }
-    struct hk_superslab *behind = hk_superslab_next(first, n);
-    if (behind != NULL && behind->state == HK_SUPERSLAB_FREE) {
-        hk_run_remove(behind);
-        n += behind->run;
-        resident += behind->run_resident;
+    struct hk_superslab *following = hk_superslab_next(first, n);
+    if (following != NULL && following->state == HK_SUPERSLAB_FREE) {
+        hk_run_remove(following);
+        n += following->run;
+        resident += following->run_resident;
     }
     hk_run_insert(first, n, resident);
 }
@@ -293,7 +293,8 @@ static void hk_cache_note_unwanted(size_t purged)
     hk_add_visibly(&hk_superslabs.wanted, -(purged < hk_superslabs.wanted ? purged : hk_superslabs.wanted));
 }
 
-/* A large block takes a superslab: what was here before is not what a pointer to its inside is now. */
+/* A large block takes a superslab. Keys of slots that were here would name slabs that are no longer there; of an
+ * earlier large block only the first key can be set. */
 static void hk_superslab_make_large(struct hk_superslab *superslab)
 {
     _Atomic hk_key *keys = hk_key_at(superslab->base);
@@ -355,17 +356,17 @@ struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state sta
 bool hk_superslabs_extend(struct hk_superslab *first, size_t have, size_t n)
 {
     hk_assert(hk_lock_held_by_me(&hk_pool_lock));
-    struct hk_superslab *behind = hk_superslab_next(first, have);
-    if (behind == NULL || behind->state != HK_SUPERSLAB_FREE || behind->run < n)
+    struct hk_superslab *following = hk_superslab_next(first, have);
+    if (following == NULL || following->state != HK_SUPERSLAB_FREE || following->run < n)
         return false;
-    size_t length = behind->run;
-    size_t resident = behind->run_resident;
-    if (!hk_superslabs_allowed(behind, n, HK_SUPERSLAB_LARGE) || !hk_commit(behind, n))
+    size_t length = following->run;
+    size_t resident = following->run_resident;
+    if (!hk_superslabs_allowed(following, n, HK_SUPERSLAB_LARGE) || !hk_commit(following, n))
         return false;
-    hk_run_remove(behind);
+    hk_run_remove(following);
     if (length > n)
-        hk_run_insert(hk_superslab_next(behind, n), length - n, resident - hk_count_resident(behind, n));
-    hk_superslabs_use(behind, n, (enum hk_superslab_state)first->state);
+        hk_run_insert(hk_superslab_next(following, n), length - n, resident - hk_count_resident(following, n));
+    hk_superslabs_use(following, n, (enum hk_superslab_state)first->state);
     return true;
 }
 

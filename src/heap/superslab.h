@@ -69,11 +69,11 @@ HK_INLINE struct hk_slab *hk_slab_of(const void *p)
 
 /* The first of n adjacent superslabs, committed, in state `state`; NULL without memory. Lock held. */
 struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state);
-/* Takes the n superslabs behind a run of `have` that starts at first, if they are free. Lock held. */
+/* Takes the n superslabs after a run of `have` that starts at first, if they are free. Lock held. */
 bool hk_superslabs_extend(struct hk_superslab *first, size_t have, size_t n);
 /* Gives n superslabs back. resident: they may have memory; otherwise they read as zeros. Lock held. */
 void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident);
-/* The superslab n places behind. */
+/* The superslab n places further on. */
 HK_INLINE struct hk_superslab *hk_superslab_next(const struct hk_superslab *superslab, size_t n)
 {
     return hk_superslab_of(superslab->base + n * HK_SUPERSLAB_SIZE);

@@ -58,12 +58,12 @@ HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
 HK_INLINE hk_key hk_key_of(const void *p) { return atomic_load_explicit(hk_key_at(p), memory_order_relaxed); }
 
 /* The table does not look at a pointer's upper bits: where they are not zero, the key is not this pointer's. */
-HK_INLINE bool hk_key_is_for(const void *p) { return (uintptr_t)p >> HK_ADDRESS_BITS == 0; }
+HK_INLINE bool hk_is_user_address(const void *p) { return (uintptr_t)p >> HK_ADDRESS_BITS == 0; }
 
 /* For a pointer that may be anything. */
-HK_INLINE hk_key hk_key_of_any(const void *p) { return hk_key_is_for(p) ? hk_key_of(p) : 0; }
+HK_INLINE hk_key hk_key_of_any(const void *p) { return hk_is_user_address(p) ? hk_key_of(p) : 0; }
 
-/* The class in a key that the caller knows to be a slab's. */
+/* The kind of a key: the class, of a slab's key. */
 HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }
 HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
 HK_INLINE bool hk_key_is_slabs(hk_key key) { return key != 0 && hk_key_kind(key) < HK_NCLASSES; }
@@ -81,7 +81,7 @@ HK_INLINE struct hk_window *hk_window_at(size_t index)
 HK_INLINE struct hk_superslab *hk_superslab_of(const void *p)
 {
     uintptr_t address = (uintptr_t)p;
-    struct hk_window *window = hk_key_is_for(p) ? hk_window_at(address >> HK_WINDOW_SHIFT) : NULL;
+    struct hk_window *window = hk_is_user_address(p) ? hk_window_at(address >> HK_WINDOW_SHIFT) : NULL;
     return window == NULL ? NULL
                           : atomic_load_explicit(
                                 &window->superslabs[(address >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],

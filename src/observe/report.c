@@ -43,7 +43,7 @@ static void hk_report_memory(struct hk_text *text, const struct hk_stats *stats)
     hk_row(text, "metadata", stats->meta_used, "hakmem's own structures, as far as used");
     hk_row(text, "metadata_mapped", stats->meta_mapped, "");
     hk_row(text, "resident_estimate", stats->resident, "at most: used and not given back");
-    hk_row(text, "committed", stats->committed, "readable and writable, ever");
+    hk_row(text, "committed", stats->committed, "readable and writable");
     hk_row(text, "committed_peak", stats->committed_peak, "");
     hk_row(text, "mapped", stats->mapped, "address space");
 }

@@ -36,7 +36,7 @@ static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
 void hk_stats_read(struct hk_stats *stats)
 {
     memset(stats, 0, sizeof *stats);
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
+    HK_EACH_HEAP (heap)
         hk_add_heap(heap, stats);
     hk_lock_acquire(&hk_pool_lock);
     hk_pool_each_slab(hk_add_slab, stats);

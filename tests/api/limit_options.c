@@ -80,7 +80,7 @@ static void values_are_bytes_with_units(void)
         {"HAKMEM_LIMIT_SOFT=500000K", "HAKMEM_LIMIT_HARD=700000k", "512000000 716800000\n"},
         {"HAKMEM_LIMIT_SOFT=300M", "HAKMEM_LIMIT_HARD=400m", "314572800 419430400\n"},
         {"HAKMEM_LIMIT_SOFT=3G", "HAKMEM_LIMIT_HARD=4g", "3221225472 4294967296\n"},
-        {"HAKMEM_LIMIT_HARD=4294967296G", NULL, "0 4611686018427387904\n"},
+        {"HAKMEM_LIMIT_HARD=8589934591G", NULL, "0 9223372035781033984\n"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         run("values", cases[i][0], cases[i][1]);
@@ -107,7 +107,7 @@ static void bad_values_limit_nothing(void)
                                          "Cgroup",
                                          "%",
                                          "50%%",
-                                         "4611686018427387905",
+                                         "9223372036854775808",
                                          "99999999999999999999"};
     for (size_t k = 0; k < 2; k++)
         for (size_t v = 0; v < sizeof values / sizeof values[0]; v++) {

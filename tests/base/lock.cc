@@ -135,8 +135,8 @@ TEST(Lock, ForkTakesAllAndWorksOnAsIfThereWereNone)
     hk_lock_release(&first);
     std::thread([&first] { EXPECT_FALSE(hk_lock_try(&first)) << "to others it is held"; }).join();
     hk_lock_bypass = false;
-    hk_lock_yield(&second);
-    hk_lock_yield(&first);
+    hk_lock_unseize(&second);
+    hk_lock_unseize(&first);
     EXPECT_TRUE(hk_lock_try(&first));
     hk_lock_release(&first);
 }

@@ -76,7 +76,7 @@ TEST(Os, FailuresSayNoAndKeepErrno)
     EXPECT_EQ(hk_os_reserve(kImpossible, HK_SUPERSLAB_SIZE), nullptr);
     EXPECT_EQ(hk_os_reserve(SIZE_MAX - HK_SUPERSLAB_SIZE + 1, HK_SUPERSLAB_SIZE), nullptr);
     EXPECT_FALSE(hk_os_commit(reinterpret_cast<void *>(4096), 4096));
-#if !defined(__aarch64__) /* which the tests see through qemu-user, and that takes advice for addresses without memory */
+#if !defined(__aarch64__) /* there it is qemu-user that answers, which takes advice for addresses without memory */
     EXPECT_FALSE(hk_os_purge(reinterpret_cast<void *>(4096), 4096));
 #endif
     EXPECT_FALSE(hk_os_resize_in_place(reinterpret_cast<void *>(4096), 4096, 8192));

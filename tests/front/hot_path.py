@@ -157,7 +157,7 @@ def main():
               f"the library with {listing[0].partition(': ')[2]}")
     elif golden != listing:
         print("\n".join(difflib.unified_diff(golden, listing, GOLDEN.name, LIBRARY.name, n=8, lineterm="")))
-        problems.append(f"the hot path differs from {GOLDEN.name}; if that is wanted, run {Path(__file__).name} --write")
+        problems.append(f"the hot path differs from {GOLDEN.name}; if that is wanted: {Path(__file__).name} --write")
     print("\n".join(problems) or "\n".join(line for line in listing if ": " in line))
     return 1 if problems else 0
 

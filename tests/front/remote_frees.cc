@@ -1,6 +1,6 @@
 /*
- * Which way a block takes that a thread frees and another allocated: by the outbox and a parcel, or directly, and when the
- * outbox is sent. Seen by the counters. By the hak_ names, so that the sanitizers look on; no thread works in the
+ * Which way a block takes that a thread frees and another allocated: by the outbox and a parcel, or directly, and when
+ * the outbox is sent. Seen by the counters. By the hak_ names, so that the sanitizers look on; no thread works in the
  * background, so nothing arrives by itself.
  */
 #include <gtest/gtest.h>

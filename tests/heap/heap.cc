@@ -117,7 +117,7 @@ TEST_F(Heap, GuestsKeepNoSlotWarm)
     unsigned left = static_cast<unsigned>(blocks.size());
     while (left > 0)
         left -= hk_heap_take(&hk_guests, k1024, blocks.data() + left, left, nullptr, &fault);
-    EXPECT_EQ(hk_heap_give(&hk_guests, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault), 0u);
+    EXPECT_EQ(hk_heap_accept(&hk_guests, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault), 0u);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     EXPECT_EQ(hk_guests.nwarm, 0);
 }
@@ -309,7 +309,7 @@ TEST_F(Heap, TheHeapParkedLastGoesToTheNextThread)
     first.park();
     struct hk_heap *parked = second.park();
     EXPECT_EQ(parked->state, HK_HEAP_PARKED);
-    EXPECT_TRUE(hk_heap_is_parked_one());
+    EXPECT_TRUE(hk_heaps_any_parked());
     TestHeap next;
     EXPECT_EQ(next.get(), parked);
     EXPECT_EQ(next->state, HK_HEAP_RUNNING);
@@ -367,7 +367,7 @@ TEST_F(Heap, AdoptionDoesNotWaitForALock)
     struct hk_heap *parked = other.park();
     hk_lock_seize(&parked->lock); /* as another thread would: no note of the rank */
     void *p = heap.take_one(k64);
-    hk_lock_yield(&parked->lock);
+    hk_lock_unseize(&parked->lock);
     EXPECT_NE(hk_slab_of(p), hk_slab_of(blocks[0])) << "a new slab instead";
     heap.give({p});
     heap.give(blocks);
@@ -464,7 +464,7 @@ TEST_F(Heap, AHeapOfAThreadThatNeverParkedItIsFoundAgain)
     ASSERT_NE(lost, nullptr);
     /* Parked heaps are taken first: it is looked for before a new heap would be made. */
     std::vector<std::unique_ptr<Others>> others;
-    while (hk_heap_is_parked_one()) {
+    while (hk_heaps_any_parked()) {
         others.push_back(std::make_unique<Others>());
         others.back()->heap = hk_heap_obtain(others.back()->tops, others.back().get());
     }

@@ -157,7 +157,7 @@ inline void check_empty_runs(const hk_superslab *superslab)
     }
 }
 
-/* Each slot is in one state; each superslab in the bin of its longest run of free slots; keys say what the slots are. */
+/* Each slot is in one state, each superslab in the bin of its longest run of free slots; keys say what slots are. */
 inline void check_pool()
 {
     size_t active = 0, empty = 0;
@@ -209,8 +209,8 @@ inline unsigned expected_bin(hk_slab *slab)
                                         : HK_BIN_MOST;
 }
 
-/* What a slab says of its pages and free blocks, counted from each block's address. All blocks that touch an absent page
- * are free, and one of them was handed out before; free blocks are fresh, absent or idle, and the slab knows how many.
+/* What a slab says of its pages and free blocks, counted from each block's address. All blocks that touch an absent
+ * page are free, and one of them was handed out before; free blocks are fresh, absent or idle, and the slab knows how many.
  * some_out: the pages of some are on their way to the OS, so they are neither free nor handed out. */
 inline void check_holes(hk_slab *slab, bool some_out)
 {
@@ -302,11 +302,13 @@ inline void check_heaps()
                 EXPECT_EQ(hk_slab_owner(c.current), heap);
                 found++;
             }
-            for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)
-                for (hk_slab *slab = c.bins[bin], *before = nullptr; slab != nullptr; before = slab, slab = slab->next) {
+            for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++) {
+                const hk_slab *before = nullptr;
+                for (hk_slab *slab = c.bins[bin]; slab != nullptr; before = slab, slab = slab->next) {
                     EXPECT_EQ(slab->prev, before);
                     found++;
                 }
+            }
             EXPECT_EQ(found, with_blocks[heap][i]) << "slabs in bins, and slabs that say so";
         }
     }
@@ -314,8 +316,8 @@ inline void check_heaps()
     EXPECT_EQ(slots + warm, hk_pool_counts.slots_active) << "slots in use without a slab are a heap's warm ones";
 }
 
-/* Each parcel that was ever used is in one place: the stock or the returned stack of its home, empty; or in a reserve of
- * its home or pending for some heap, and not empty. The blocks in them and in outboxes are live, and there once. For
+/* Each parcel that was ever used is in one place: the stock or the returned stack of its home, empty; or in a reserve
+ * of its home or pending for some heap, and not empty. The blocks in them and in outboxes are live, and there once. For
  * tests that free no block twice. */
 inline void check_parcels()
 {

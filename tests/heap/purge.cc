@@ -451,7 +451,7 @@ TEST_F(Purge, AfterAllOnlyPagesOfLiveBlocksHaveMemory)
     std::set<char *> needed;
     const size_t page = hk_os_page_size();
     for (auto [p, size] : live)
-        for (uintptr_t at = hk_align_down(reinterpret_cast<uintptr_t>(p), page);
+        for (uintptr_t at = align_down(reinterpret_cast<uintptr_t>(p), page);
              at < reinterpret_cast<uintptr_t>(p) + size; at += page)
             needed.insert(reinterpret_cast<char *>(at));
     size_t resident = 0;
@@ -629,7 +629,7 @@ TEST_F(Purge, WhoPaysWaitsForNoHeap)
     Slabs theirs = make_idle(other, 20), mine = make_idle(heap, 20); /* too few to be made to pay */
     hk_lock_seize(&other->lock); /* as another thread would */
     size_t paid = pay(100 * kMib);
-    hk_lock_yield(&other->lock);
+    hk_lock_unseize(&other->lock);
     EXPECT_EQ(paid, 20 * idle_of_slab()) << "its own go";
     EXPECT_EQ(other->idle_bytes, 20 * idle_of_slab());
     EXPECT_EQ(pay(100 * kMib), 20 * idle_of_slab()) << "and another's, if it is not at work";

@@ -1,6 +1,6 @@
 /*
- * Remote frees: outboxes, parcels, and what others do between the steps. What threads do to each other is done here step
- * by step, in the order that a test wants; at the end threads do it for themselves.
+ * Remote frees: outboxes, parcels, and what others do between the steps. What threads do to each other is done here
+ * step by step, in the order that a test wants; at the end threads do it for themselves.
  */
 #include "test_heap.h"
 
@@ -175,7 +175,7 @@ TEST_F(Remote, SendingNeedsNotTheOwnersLock)
         send(freer, {p});
     EXPECT_EQ(pending(owner).size(), HK_PARCELS);
     expect_free(blocks, false);
-    hk_lock_yield(&owner->lock);
+    hk_lock_unseize(&owner->lock);
     open(owner);
     expect_free(blocks);
 }
@@ -191,7 +191,7 @@ class RemoteOwners : public Remote, public testing::WithParamInterface<size_t>
 {
 };
 
-/* Each parcel leaves with blocks of one owner, and no more parcels leave than that takes, however many owners there are. */
+/* Each parcel leaves with blocks of one owner, and no more leave than that takes, however many owners there are. */
 TEST_P(RemoteOwners, AreToldApart)
 {
     Heaps owners = make_heaps(GetParam());

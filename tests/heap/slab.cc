@@ -293,14 +293,10 @@ TEST_P(Slab, TakesAPointerForABlockOnlyAtItsStart)
             EXPECT_EQ(fault.block, block);
             EXPECT_EQ(fault.block_size, c.size);
         }
-        EXPECT_TRUE(hk_slab_contains(slab, block));
-        EXPECT_TRUE(hk_slab_contains(slab, block + c.size - 1));
     }
     char *end = slab->blocks + static_cast<size_t>(c.nblocks) * c.size;
-    for (const char *p : {slab->blocks - 1, slab->blocks - 16, end, end + 16}) {
+    for (const char *p : {slab->blocks - 1, slab->blocks - 16, end, end + 16})
         EXPECT_EQ(index_fault(p).kind, HK_FAULT_FOREIGN) << p - slab->blocks;
-        EXPECT_FALSE(hk_slab_contains(slab, p));
-    }
 }
 
 TEST_P(Slab, ChangesOwnersWithItsKeys)

@@ -13,6 +13,8 @@
 #include "c_end.h"
 #include "slab_blocks.h"
 
+inline uintptr_t align_down(uintptr_t n, size_t alignment) { return n / alignment * alignment; }
+
 class HeldLock
 {
   public:
@@ -54,7 +56,7 @@ inline hk_fault free_directly(void *p)
             break;
         HeldLock held(&owner->lock);
         hk_parcels_open(owner, nullptr, &fault);
-        left = hk_heap_give(owner, &p, 1, nullptr, &fault);
+        left = hk_heap_accept(owner, &p, 1, nullptr, &fault);
     }
     return fault;
 }
@@ -118,7 +120,7 @@ class TestHeap
         unsigned others;
         {
             HeldLock held(&heap_->lock);
-            others = hk_heap_give(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault);
+            others = hk_heap_accept(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault);
         }
         for (unsigned i = 0; i < others; i++)
             hk_fault_note(&fault, free_directly(blocks[i]));
@@ -288,8 +290,8 @@ inline bool is_anything_on_its_way()
     return false;
 }
 
-/* Until all that others have freed is where it belongs. One pass may leave what was passed on to a heap that it had been
- * to, and what found no parcel before others came home. */
+/* Until all that others have freed is where it belongs. One pass may leave what was passed on to a heap that it had
+ * been to, and what found no parcel before others came home. */
 inline void tend_all()
 {
     hk_fault fault{};

@@ -104,7 +104,8 @@ TEST(Window, AllAreVisited)
     ASSERT_TRUE(hk_window_prepare(at(0x500000000000), 4 * kWindow));
     EXPECT_EQ(count(), before + 4);
     std::set<hk_window *> seen;
-    hk_window_each([](hk_window *w, void *context) { static_cast<std::set<hk_window *> *>(context)->insert(w); }, &seen);
+    using Windows = std::set<hk_window *>;
+    hk_window_each([](hk_window *w, void *context) { static_cast<Windows *>(context)->insert(w); }, &seen);
     EXPECT_EQ(seen.size(), before + 4);
 }
 

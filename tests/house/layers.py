@@ -20,8 +20,8 @@ MAY_INCLUDE = {
 }
 PUBLIC_HEADER = "hakmem/hakmem.h"
 
-SYSTEM_CALLS = "mmap munmap mprotect madvise mremap mincore mlock prctl futex syscall sbrk brk open openat fopen".split()
-SYSTEM_CALL = re.compile(r"(?<![\w.>])(%s)\s*\(" % "|".join(SYSTEM_CALLS))
+SYSTEM_CALLS = "mmap munmap mprotect madvise mremap mincore mlock prctl futex syscall sbrk brk open openat fopen"
+SYSTEM_CALL = re.compile(r"(?<![\w.>])(%s)\s*\(" % "|".join(SYSTEM_CALLS.split()))
 SYSTEM_CALL_FILES = {"base/os.c", "base/os.h"}
 
 

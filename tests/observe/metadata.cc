@@ -1,6 +1,6 @@
 /*
- * What hakmem's own structures take of the memory that a program has: at most 1.5 % of what is live in blocks of 64 bytes
- * and more, and 3 % in smaller ones.
+ * What hakmem's own structures take of the memory that a program has: at most 1.5 % of what is live in blocks of 64
+ * bytes and more, and 3 % in smaller ones.
  */
 #include <gtest/gtest.h>
 

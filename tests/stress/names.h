@@ -20,8 +20,8 @@ struct hk_names {
     void (*trim)(void);
 };
 
-/* Pointers, in a file of their own: what the declarations promise (that a new block overlaps no other) is what is tested,
- * and the compiler must not build on it. */
+/* Pointers, in a file of their own: what the declarations promise (that a new block overlaps no other) is what is
+ * tested, and the compiler must not build on it. */
 extern const struct hk_names hk_names;
 
 #endif

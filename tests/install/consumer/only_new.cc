@@ -1,4 +1,4 @@
-/* A program whose own objects use new and delete alone, and which forks while threads allocate: the handlers are there. */
+/* A program whose own objects use new and delete alone, and which forks while threads allocate: handlers are there. */
 #include <sys/wait.h>
 #include <unistd.h>
 
