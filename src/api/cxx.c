@@ -25,6 +25,8 @@ __attribute__((constructor(101))) static void hk_start_with_operators(void) { hk
 typedef void hk_new_handler(void);
 typedef hk_new_handler *hk_get_new_handler(void);
 typedef void hk_throw_function(void);
+typedef void *hk_new_function(size_t n);
+typedef void *hk_new_aligned_function(size_t n, size_t alignment);
 typedef void *hk_new_nothrow_function(size_t n, const void *nothrow);
 typedef void *hk_new_aligned_nothrow_function(size_t n, size_t alignment, const void *nothrow);
 
@@ -122,50 +124,109 @@ HK_INLINE void *hk_new_nothrow(size_t n, size_t alignment, const void *nothrow)
     return HK_LIKELY(p != NULL) ? p : hk_new_nothrow_retry(n, alignment, nothrow);
 }
 
-#define HK_NEW(name)                \
-    HK_EXPORT void *name(size_t n); \
-    HK_EXPORT void *name(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
-HK_NEW(_Znwm) /* operator new(size_t) */
-HK_NEW(_Znam) /* operator new[](size_t) */
+/* ---- The forms that a program may replace alone ----
+ *
+ * All others call these ([new.delete.single], [new.delete.array]), whoever defines them: a program that replaces them
+ * need not replace the others. They are weak so that it can when it is linked with the archive, and so that the
+ * compiler does not take them for ours where they are called. */
 
-#define HK_NEW_NOTHROW(name)                             \
-    HK_EXPORT void *name(size_t n, const void *nothrow); \
-    HK_EXPORT void *name(size_t n, const void *nothrow) { return hk_new_nothrow(n, HK_MIN_ALIGN, nothrow); }
-HK_NEW_NOTHROW(_ZnwmRKSt9nothrow_t)
-HK_NEW_NOTHROW(_ZnamRKSt9nothrow_t)
-
-#define HK_NEW_ALIGNED(name)                          \
-    HK_EXPORT void *name(size_t n, size_t alignment); \
-    HK_EXPORT void *name(size_t n, size_t alignment) { return hk_new(n, alignment); }
-HK_NEW_ALIGNED(_ZnwmSt11align_val_t)
-HK_NEW_ALIGNED(_ZnamSt11align_val_t)
-
-#define HK_NEW_ALIGNED_NOTHROW(name)                                       \
-    HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow); \
-    HK_EXPORT void *name(size_t n, size_t alignment, const void *nothrow)  \
-    {                                                                      \
-        return hk_new_nothrow(n, alignment, nothrow);                      \
-    }
-HK_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t)
-HK_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t)
-
+#define HK_REPLACEABLE HK_EXPORT __attribute__((weak))
 #define HK_UNUSED __attribute__((unused))
-#define HK_DELETE(name, ...)                     \
-    HK_EXPORT void name(void *p, ##__VA_ARGS__); \
-    HK_EXPORT void name(void *p, ##__VA_ARGS__) { hk_free_hot(p); }
-HK_DELETE(_ZdlPv)
-HK_DELETE(_ZdaPv)
-HK_DELETE(_ZdlPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
-HK_DELETE(_ZdaPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
-HK_DELETE(_ZdlPvSt11align_val_t, HK_UNUSED size_t alignment)
-HK_DELETE(_ZdaPvSt11align_val_t, HK_UNUSED size_t alignment)
-HK_DELETE(_ZdlPvSt11align_val_tRKSt9nothrow_t, HK_UNUSED size_t alignment, HK_UNUSED const void *nothrow)
-HK_DELETE(_ZdaPvSt11align_val_tRKSt9nothrow_t, HK_UNUSED size_t alignment, HK_UNUSED const void *nothrow)
-/* Sized forms: programs that delete through a wrong static type pass wrong sizes and have always worked, so the size is
- * not held against them. */
-HK_DELETE(_ZdlPvm, HK_UNUSED size_t n)
-HK_DELETE(_ZdaPvm, HK_UNUSED size_t n)
-HK_DELETE(_ZdlPvmSt11align_val_t, HK_UNUSED size_t n, HK_UNUSED size_t alignment)
-HK_DELETE(_ZdaPvmSt11align_val_t, HK_UNUSED size_t n, HK_UNUSED size_t alignment)
+
+HK_REPLACEABLE void *_Znwm(size_t n);
+HK_REPLACEABLE void *_Znwm(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
+
+HK_REPLACEABLE void *_ZnwmSt11align_val_t(size_t n, size_t alignment);
+HK_REPLACEABLE void *_ZnwmSt11align_val_t(size_t n, size_t alignment) { return hk_new(n, alignment); }
+
+HK_REPLACEABLE void _ZdlPv(void *p);
+HK_REPLACEABLE void _ZdlPv(void *p) { hk_free_hot(p); }
+
+HK_REPLACEABLE void _ZdlPvSt11align_val_t(void *p, size_t alignment);
+HK_REPLACEABLE void _ZdlPvSt11align_val_t(void *p, HK_UNUSED size_t alignment) { hk_free_hot(p); }
+
+/* ---- Arrays: by the forms for single objects ---- */
+
+HK_REPLACEABLE void *_Znam(size_t n);
+HK_REPLACEABLE void *_Znam(size_t n) { return _Znwm(n); }
+
+HK_REPLACEABLE void *_ZnamSt11align_val_t(size_t n, size_t alignment);
+HK_REPLACEABLE void *_ZnamSt11align_val_t(size_t n, size_t alignment) { return _ZnwmSt11align_val_t(n, alignment); }
+
+HK_REPLACEABLE void _ZdaPv(void *p);
+HK_REPLACEABLE void _ZdaPv(void *p) { _ZdlPv(p); }
+
+HK_REPLACEABLE void _ZdaPvSt11align_val_t(void *p, size_t alignment);
+HK_REPLACEABLE void _ZdaPvSt11align_val_t(void *p, size_t alignment) { _ZdlPvSt11align_val_t(p, alignment); }
+
+/* ---- Sized and nothrow delete: by the forms without ---- */
+
+/* Programs that delete through a wrong static type pass wrong sizes and have always worked, so the size is not held
+ * against them. */
+#define HK_DELETE_BY(form, name, ...)                 \
+    HK_REPLACEABLE void name(void *p, ##__VA_ARGS__); \
+    HK_REPLACEABLE void name(void *p, ##__VA_ARGS__) { form(p); }
+HK_DELETE_BY(_ZdlPv, _ZdlPvm, HK_UNUSED size_t n)
+HK_DELETE_BY(_ZdaPv, _ZdaPvm, HK_UNUSED size_t n)
+HK_DELETE_BY(_ZdlPv, _ZdlPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
+HK_DELETE_BY(_ZdaPv, _ZdaPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
+
+#define HK_DELETE_ALIGNED_BY(form, name, ...)                                           \
+    HK_REPLACEABLE void name(void *p, __VA_ARGS__);                                     \
+    HK_REPLACEABLE void name(void *p, __VA_ARGS__) { form(p, alignment); }
+HK_DELETE_ALIGNED_BY(_ZdlPvSt11align_val_t, _ZdlPvmSt11align_val_t, HK_UNUSED size_t n, size_t alignment)
+HK_DELETE_ALIGNED_BY(_ZdaPvSt11align_val_t, _ZdaPvmSt11align_val_t, HK_UNUSED size_t n, size_t alignment)
+HK_DELETE_ALIGNED_BY(_ZdlPvSt11align_val_t, _ZdlPvSt11align_val_tRKSt9nothrow_t, size_t alignment,
+                     HK_UNUSED const void *nothrow)
+HK_DELETE_ALIGNED_BY(_ZdaPvSt11align_val_t, _ZdaPvSt11align_val_tRKSt9nothrow_t, size_t alignment,
+                     HK_UNUSED const void *nothrow)
+
+/* ---- Nothrow new ---- */
+
+/* Ours, whatever the program has replaced. */
+#define HK_OURS(form, ours) __attribute__((visibility("hidden"), alias(#form))) __typeof__(form) ours;
+HK_OURS(_Znwm, hk_own_new)
+HK_OURS(_Znam, hk_own_new_array)
+HK_OURS(_ZnwmSt11align_val_t, hk_own_new_aligned)
+HK_OURS(_ZnamSt11align_val_t, hk_own_new_array_aligned)
+
+/* The program's own form may throw, which the runtime's nothrow form catches that calls it; in a program that is linked
+ * statically there is none, and what it throws goes on. */
+HK_COLD static void *hk_new_nothrow_replaced(const char *name, hk_new_function *form, size_t n, const void *nothrow)
+{
+    hk_new_nothrow_function *of_runtime;
+    *(void **)&of_runtime = hk_runtime_symbol(name);
+    return of_runtime != NULL ? of_runtime(n, nothrow) : form(n);
+}
+
+HK_COLD static void *hk_new_aligned_nothrow_replaced(const char *name, hk_new_aligned_function *form, size_t n,
+                                                     size_t alignment, const void *nothrow)
+{
+    hk_new_aligned_nothrow_function *of_runtime;
+    *(void **)&of_runtime = hk_runtime_symbol(name);
+    return of_runtime != NULL ? of_runtime(n, alignment, nothrow) : form(n, alignment);
+}
+
+#define HK_NEW_NOTHROW(name, form, is_ours)                                \
+    HK_REPLACEABLE void *name(size_t n, const void *nothrow);              \
+    HK_REPLACEABLE void *name(size_t n, const void *nothrow)               \
+    {                                                                      \
+        return HK_LIKELY(is_ours) ? hk_new_nothrow(n, HK_MIN_ALIGN, nothrow) \
+                                  : hk_new_nothrow_replaced(#name, form, n, nothrow); \
+    }
+HK_NEW_NOTHROW(_ZnwmRKSt9nothrow_t, _Znwm, _Znwm == hk_own_new)
+HK_NEW_NOTHROW(_ZnamRKSt9nothrow_t, _Znam, _Znam == hk_own_new_array && _Znwm == hk_own_new)
+
+#define HK_NEW_ALIGNED_NOTHROW(name, form, is_ours)                                             \
+    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow);                 \
+    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow)                  \
+    {                                                                                           \
+        return HK_LIKELY(is_ours) ? hk_new_nothrow(n, alignment, nothrow)                       \
+                                  : hk_new_aligned_nothrow_replaced(#name, form, n, alignment, nothrow); \
+    }
+HK_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t,
+                       _ZnwmSt11align_val_t == hk_own_new_aligned)
+HK_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnamSt11align_val_t,
+                       _ZnamSt11align_val_t == hk_own_new_array_aligned && _ZnwmSt11align_val_t == hk_own_new_aligned)
 
 #endif
