@@ -18,8 +18,7 @@ static void hk_prewarm_at_start(void)
     if (hk_option(prewarm_superslabs) != 0)
         hk_prewarm_superslabs(hk_option(prewarm_superslabs), 0, populate);
     for (unsigned band = 0; band < sizeof hk_prewarm_bands / sizeof hk_prewarm_bands[0]; band++) {
-        uint64_t n =
-            atomic_load_explicit(&hk_option_values[HK_OPTION_prewarm_superslabs_c0 + band], memory_order_relaxed);
+        uint64_t n = hk_option_load((enum hk_option_id)(HK_OPTION_prewarm_superslabs_c0 + band));
         if (n != 0)
             hk_prewarm_superslabs(n, hk_class_of(hk_prewarm_bands[band]), populate);
     }

@@ -1,9 +1,11 @@
 #include "front/maintenance.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <threads.h>
 
 #include "base/options.h"
 #include "base/os.h"
@@ -12,6 +14,9 @@
 #include "heap/large.h"
 #include "heap/limit.h"
 #include "heap/purge.h"
+
+/* Not in all C libraries that we run on. */
+#pragma weak _dl_find_object
 
 _Atomic uint32_t hk_maintenance_state;
 
@@ -108,24 +113,53 @@ static void *hk_maintenance_run(void *unused)
 #define HK_STACK_MIN ((size_t)1 << 20)
 #define HK_STACK_MAX ((size_t)64 << 20)
 
-static bool hk_maintenance_create(void)
+static bool hk_maintenance_create_small(void)
 {
     pthread_attr_t attributes;
     pthread_t thread;
-    sigset_t all, saved;
     if (pthread_attr_init(&attributes) != 0)
         return false;
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    memset(&all, 0xff, sizeof all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
     int result = EINVAL;
     for (size_t stack = HK_STACK_MIN; result == EINVAL && stack <= HK_STACK_MAX; stack *= 2) {
         pthread_attr_setstacksize(&attributes, stack);
         result = pthread_create(&thread, &attributes, hk_maintenance_run, NULL);
     }
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
     pthread_attr_destroy(&attributes);
     return result == 0;
+}
+
+static int hk_maintenance_run_int(void *unused)
+{
+    hk_maintenance_run(unused);
+    return 0;
+}
+
+static bool hk_maintenance_create_large(void)
+{
+    thrd_t thread;
+    return thrd_create(&thread, hk_maintenance_run_int, NULL) == thrd_success && thrd_detach(thread) == thrd_success;
+}
+
+/* True if pthread_create is the C library's own. A program, or a tool that looks after its threads, may have one that
+ * takes a lock and allocates under it: called from within malloc, it would wait for itself. Nobody has a thrd_create of
+ * their own, which knows no size of stacks. The loader is asked in the one way that takes no lock (glibc 2.35). */
+static bool hk_threads_are_of_libc(void)
+{
+    struct dl_find_object of_pthreads, of_libc;
+    return _dl_find_object == NULL || _dl_find_object((void *)&pthread_create, &of_pthreads) != 0 ||
+           _dl_find_object((void *)&thrd_create, &of_libc) != 0 ||
+           of_pthreads.dlfo_link_map == of_libc.dlfo_link_map;
+}
+
+static bool hk_maintenance_create(void)
+{
+    sigset_t all, saved;
+    memset(&all, 0xff, sizeof all);
+    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    bool created = hk_threads_are_of_libc() ? hk_maintenance_create_small() : hk_maintenance_create_large();
+    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    return created;
 }
 
 /* Returns when the thread runs: a sandbox that the program enters next must find nothing left to do. It waits for
