@@ -489,9 +489,9 @@ struct hk_slot_purge {
 static void hk_window_purge(struct hk_window *window, void *context)
 {
     struct hk_slot_purge *purge = context;
-    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
-        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
-        if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED || superslab->empty == 0)
+    uint32_t at = 0;
+    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
+        if (superslab->state != HK_SUPERSLAB_CARVED || superslab->empty == 0)
             continue;
         uint32_t old = 0;
         for (uint32_t rest = superslab->empty; rest != 0;) {
@@ -527,9 +527,9 @@ struct hk_slab_visit {
 static void hk_window_visit_slabs(struct hk_window *window, void *context)
 {
     const struct hk_slab_visit *v = context;
-    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
-        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
-        if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED)
+    uint32_t at = 0;
+    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
+        if (superslab->state != HK_SUPERSLAB_CARVED)
             continue;
         for (unsigned s = 0; s < HK_SLOTS_PER_SUPERSLAB; s++) {
             struct hk_slab *slab = &superslab->table->slabs[s];
@@ -552,13 +552,9 @@ unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[H
     if (cursor->window == NULL)
         cursor->window = hk_window_first();
     while (n == 0 && cursor->window != NULL) {
-        if (cursor->superslab == HK_SUPERSLABS_PER_WINDOW) {
-            cursor->superslab = 0;
-            cursor->window = cursor->window->next;
-            continue;
-        }
-        struct hk_superslab *superslab =
-            atomic_load_explicit(&cursor->window->superslabs[cursor->superslab++], memory_order_relaxed);
+        struct hk_superslab *superslab = hk_window_next_superslab(cursor->window, &cursor->superslab);
+        if (superslab == NULL)
+            *cursor = (struct hk_slab_cursor){.window = cursor->window->next};
         if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED)
             continue;
         for (uint32_t rest = superslab->active; rest != 0; rest &= rest - 1) {
@@ -574,10 +570,8 @@ unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[H
 static void hk_window_after_fork(struct hk_window *window, void *context)
 {
     (void)context;
-    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
-        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
-        if (superslab == NULL || superslab->table == NULL)
-            continue;
+    uint32_t at = 0;
+    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
         if (superslab->state != HK_SUPERSLAB_CARVED || superslab->purging == 0)
             continue;
         uint32_t purging = superslab->purging;

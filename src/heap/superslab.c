@@ -504,9 +504,9 @@ bool hk_superslabs_unmap_free(void)
 static void hk_window_after_fork(struct hk_window *window, void *context)
 {
     (void)context;
-    for (unsigned i = 0; i < HK_SUPERSLABS_PER_WINDOW; i++) {
-        struct hk_superslab *superslab = atomic_load_explicit(&window->superslabs[i], memory_order_relaxed);
-        if (superslab != NULL && superslab->state == HK_SUPERSLAB_PURGING) {
+    uint32_t at = 0;
+    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
+        if (superslab->state == HK_SUPERSLAB_PURGING) {
             superslab->state = HK_SUPERSLAB_FREE;
             superslab->zero = false;
             superslab->committed = false; /* it may not be; to commit twice does no harm */

@@ -44,8 +44,12 @@ bool hk_window_prepare(const void *p, size_t size)
 void hk_window_set_superslab(const void *base, struct hk_superslab *superslab)
 {
     struct hk_window *window = hk_window_at((uintptr_t)base >> HK_WINDOW_SHIFT);
-    atomic_store_explicit(&window->superslabs[((uintptr_t)base >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
-                          superslab, memory_order_release);
+    uint32_t number = ((uintptr_t)base >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW;
+    if (number < window->first || window->end == 0)
+        window->first = number;
+    if (number >= window->end)
+        window->end = number + 1;
+    atomic_store_explicit(&window->superslabs[number], superslab, memory_order_release);
 }
 
 struct hk_window *hk_window_first(void) { return atomic_load_explicit(&hk_windows, memory_order_acquire); }

@@ -35,6 +35,7 @@ struct hk_superslab;
 struct hk_window {
     _Atomic hk_key keys[HK_SLOTS_PER_WINDOW];
     struct hk_superslab *_Atomic superslabs[HK_SUPERSLABS_PER_WINDOW]; /* those that exist; NULL elsewhere */
+    uint32_t first, end;    /* all superslabs that ever existed are between; by hk_pool_lock */
     struct hk_window *next; /* in the list of all windows; constant once published */
 };
 
@@ -98,8 +99,18 @@ HK_INLINE struct hk_superslab *hk_superslab_at(const void *p)
 
 /* Makes sure that the windows of [p, p + size) exist. False if there is no memory for them. Takes the META lock. */
 bool hk_window_prepare(const void *p, size_t size);
-/* Enters a superslab, or NULL, for the superslab-sized range that starts at base. */
+/* Enters a superslab, or NULL, for the superslab-sized range that starts at base. The pool's lock is held. */
 void hk_window_set_superslab(const void *base, struct hk_superslab *superslab);
+/* The superslab with the least number that is *from or more, and the number after it in *from; NULL at the end. The
+ * pool's lock is held. */
+HK_INLINE struct hk_superslab *hk_window_next_superslab(const struct hk_window *window, uint32_t *from)
+{
+    struct hk_superslab *superslab = NULL;
+    *from = *from > window->first ? *from : window->first;
+    while (superslab == NULL && *from < window->end)
+        superslab = atomic_load_explicit(&window->superslabs[(*from)++], memory_order_relaxed);
+    return superslab;
+}
 
 /* The first of the list of all windows; NULL if there is none. */
 struct hk_window *hk_window_first(void);
