@@ -103,7 +103,8 @@ size_t hak_purge(enum hak_purge_level level) HAK_NOEXCEPT;
 void hak_thread_idle(void) HAK_NOEXCEPT;
 
 /* Makes memory for count blocks of n bytes ready: mapped, faulted in, and kept though it is idle until HAK_PURGE_ALL or
- * malloc_trim. Returns for how many blocks there is memory; less than count if it ran out, 0 if n is above 1 MiB. */
+ * malloc_trim, as far as options superslab_max_cached and superslab_max_memory_mb go. Returns for how many blocks there
+ * is memory; less than count if it ran out, 0 if n is above 1 MiB. */
 size_t hak_prewarm(size_t n, size_t count) HAK_NOEXCEPT;
 
 /* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more

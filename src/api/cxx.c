@@ -14,10 +14,6 @@
 #include "base/text.h"
 #include "front/magazine.h"
 
-/* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from
- * malloc must not come from another. */
-__attribute__((constructor(101))) static void hk_start_with_operators(void) { hk_start_with_libc_names(); }
-
 /* In a program that is linked statically these are not there, or are the program's own copy of the runtime. */
 #pragma weak dlopen
 #pragma weak dlsym
@@ -131,13 +127,20 @@ HK_INLINE void *hk_new_nothrow(size_t n, size_t alignment, const void *nothrow)
  * compiler does not take them for ours where they are called. */
 
 #define HK_REPLACEABLE HK_EXPORT __attribute__((weak))
+#define HK_REPLACEABLE_ALIAS(ours) HK_EXPORT __attribute__((weak, alias(#ours)))
 #define HK_UNUSED __attribute__((unused))
 
-HK_REPLACEABLE void *_Znwm(size_t n);
-HK_REPLACEABLE void *_Znwm(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
+/* By these names they are ours, whatever the program has replaced. */
+void *hk_own_new(size_t n);
+void *hk_own_new_aligned(size_t n, size_t alignment);
+void *hk_own_new_array(size_t n);
+void *hk_own_new_array_aligned(size_t n, size_t alignment);
 
-HK_REPLACEABLE void *_ZnwmSt11align_val_t(size_t n, size_t alignment);
-HK_REPLACEABLE void *_ZnwmSt11align_val_t(size_t n, size_t alignment) { return hk_new(n, alignment); }
+void *hk_own_new(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
+void *hk_own_new_aligned(size_t n, size_t alignment) { return hk_new(n, alignment); }
+
+HK_REPLACEABLE_ALIAS(hk_own_new) void *_Znwm(size_t n);
+HK_REPLACEABLE_ALIAS(hk_own_new_aligned) void *_ZnwmSt11align_val_t(size_t n, size_t alignment);
 
 HK_REPLACEABLE void _ZdlPv(void *p);
 HK_REPLACEABLE void _ZdlPv(void *p) { hk_free_hot(p); }
@@ -147,11 +150,11 @@ HK_REPLACEABLE void _ZdlPvSt11align_val_t(void *p, HK_UNUSED size_t alignment) {
 
 /* ---- Arrays: by the forms for single objects ---- */
 
-HK_REPLACEABLE void *_Znam(size_t n);
-HK_REPLACEABLE void *_Znam(size_t n) { return _Znwm(n); }
+void *hk_own_new_array(size_t n) { return _Znwm(n); }
+void *hk_own_new_array_aligned(size_t n, size_t alignment) { return _ZnwmSt11align_val_t(n, alignment); }
 
-HK_REPLACEABLE void *_ZnamSt11align_val_t(size_t n, size_t alignment);
-HK_REPLACEABLE void *_ZnamSt11align_val_t(size_t n, size_t alignment) { return _ZnwmSt11align_val_t(n, alignment); }
+HK_REPLACEABLE_ALIAS(hk_own_new_array) void *_Znam(size_t n);
+HK_REPLACEABLE_ALIAS(hk_own_new_array_aligned) void *_ZnamSt11align_val_t(size_t n, size_t alignment);
 
 HK_REPLACEABLE void _ZdaPv(void *p);
 HK_REPLACEABLE void _ZdaPv(void *p) { _ZdlPv(p); }
@@ -181,52 +184,84 @@ HK_DELETE_ALIGNED_BY(_ZdlPvSt11align_val_t, _ZdlPvSt11align_val_tRKSt9nothrow_t,
 HK_DELETE_ALIGNED_BY(_ZdaPvSt11align_val_t, _ZdaPvSt11align_val_tRKSt9nothrow_t, size_t alignment,
                      HK_UNUSED const void *nothrow)
 
-/* ---- Nothrow new ---- */
+/* ---- Nothrow new: by the forms that throw ---- */
 
-/* Ours, whatever the program has replaced. */
-#define HK_OURS(form, ours) __attribute__((visibility("hidden"), alias(#form))) __typeof__(form) ours;
-HK_OURS(_Znwm, hk_own_new)
-HK_OURS(_Znam, hk_own_new_array)
-HK_OURS(_ZnwmSt11align_val_t, hk_own_new_aligned)
-HK_OURS(_ZnamSt11align_val_t, hk_own_new_array_aligned)
+enum hk_form { HK_FORM_SINGLE, HK_FORM_ARRAY, HK_FORM_SINGLE_ALIGNED, HK_FORM_ARRAY_ALIGNED, HK_NFORMS };
 
-/* The program's own form may throw, which the runtime's nothrow form catches that calls it; in a program that is linked
- * statically there is none, and what it throws goes on. */
-HK_COLD static void *hk_new_nothrow_replaced(const char *name, hk_new_function *form, size_t n, const void *nothrow)
+HK_INLINE bool hk_form_is_ours(enum hk_form form)
 {
-    hk_new_nothrow_function *of_runtime;
-    *(void **)&of_runtime = hk_runtime_symbol(name);
-    return of_runtime != NULL ? of_runtime(n, nothrow) : form(n);
+    switch (form) {
+    case HK_FORM_SINGLE: return _Znwm == hk_own_new;
+    case HK_FORM_ARRAY: return _Znam == hk_own_new_array && _Znwm == hk_own_new;
+    case HK_FORM_SINGLE_ALIGNED: return _ZnwmSt11align_val_t == hk_own_new_aligned;
+    default:
+        return _ZnamSt11align_val_t == hk_own_new_array_aligned && _ZnwmSt11align_val_t == hk_own_new_aligned;
+    }
 }
 
-HK_COLD static void *hk_new_aligned_nothrow_replaced(const char *name, hk_new_aligned_function *form, size_t n,
+/* What a program's own form throws, the runtime's nothrow form catches, which calls it. In a program that is linked
+ * statically there is none, and the program's form must not throw. */
+static const char *const hk_nothrow_names[HK_NFORMS] = {"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t",
+                                                        "_ZnwmSt11align_val_tRKSt9nothrow_t",
+                                                        "_ZnamSt11align_val_tRKSt9nothrow_t"};
+static void *_Atomic hk_nothrow_of_runtime[HK_NFORMS];
+
+static void *hk_nothrow_form(enum hk_form form)
+{
+    void *function = atomic_load_explicit(&hk_nothrow_of_runtime[form], memory_order_relaxed);
+    if (HK_UNLIKELY(function == NULL)) {
+        function = hk_runtime_symbol(hk_nothrow_names[form]);
+        atomic_store_explicit(&hk_nothrow_of_runtime[form], function, memory_order_relaxed);
+    }
+    return function;
+}
+
+/* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from
+ * malloc must not come from another. And what asks the loader is done before there is anybody who might hold its lock
+ * and wait for us. */
+__attribute__((constructor(101))) static void hk_start_with_operators(void)
+{
+    hk_start_with_libc_names();
+    for (enum hk_form form = 0; form < HK_NFORMS; form++)
+        if (!hk_form_is_ours(form))
+            (void)hk_nothrow_form(form);
+}
+
+HK_COLD static void *hk_new_nothrow_replaced(enum hk_form form, hk_new_function *throwing, size_t n,
+                                             const void *nothrow)
+{
+    hk_new_nothrow_function *of_runtime;
+    *(void **)&of_runtime = hk_nothrow_form(form);
+    return of_runtime != NULL ? of_runtime(n, nothrow) : throwing(n);
+}
+
+HK_COLD static void *hk_new_aligned_nothrow_replaced(enum hk_form form, hk_new_aligned_function *throwing, size_t n,
                                                      size_t alignment, const void *nothrow)
 {
     hk_new_aligned_nothrow_function *of_runtime;
-    *(void **)&of_runtime = hk_runtime_symbol(name);
-    return of_runtime != NULL ? of_runtime(n, alignment, nothrow) : form(n, alignment);
+    *(void **)&of_runtime = hk_nothrow_form(form);
+    return of_runtime != NULL ? of_runtime(n, alignment, nothrow) : throwing(n, alignment);
 }
 
-#define HK_NEW_NOTHROW(name, form, is_ours)                                \
-    HK_REPLACEABLE void *name(size_t n, const void *nothrow);              \
-    HK_REPLACEABLE void *name(size_t n, const void *nothrow)               \
-    {                                                                      \
-        return HK_LIKELY(is_ours) ? hk_new_nothrow(n, HK_MIN_ALIGN, nothrow) \
-                                  : hk_new_nothrow_replaced(#name, form, n, nothrow); \
+#define HK_NEW_NOTHROW(name, form, throwing)                                              \
+    HK_REPLACEABLE void *name(size_t n, const void *nothrow);                             \
+    HK_REPLACEABLE void *name(size_t n, const void *nothrow)                              \
+    {                                                                                     \
+        return HK_LIKELY(hk_form_is_ours(form)) ? hk_new_nothrow(n, HK_MIN_ALIGN, nothrow) \
+                                                : hk_new_nothrow_replaced(form, throwing, n, nothrow); \
     }
-HK_NEW_NOTHROW(_ZnwmRKSt9nothrow_t, _Znwm, _Znwm == hk_own_new)
-HK_NEW_NOTHROW(_ZnamRKSt9nothrow_t, _Znam, _Znam == hk_own_new_array && _Znwm == hk_own_new)
+HK_NEW_NOTHROW(_ZnwmRKSt9nothrow_t, HK_FORM_SINGLE, _Znwm)
+HK_NEW_NOTHROW(_ZnamRKSt9nothrow_t, HK_FORM_ARRAY, _Znam)
 
-#define HK_NEW_ALIGNED_NOTHROW(name, form, is_ours)                                             \
-    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow);                 \
-    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow)                  \
-    {                                                                                           \
-        return HK_LIKELY(is_ours) ? hk_new_nothrow(n, alignment, nothrow)                       \
-                                  : hk_new_aligned_nothrow_replaced(#name, form, n, alignment, nothrow); \
+#define HK_NEW_ALIGNED_NOTHROW(name, form, throwing)                                     \
+    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow);          \
+    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow)           \
+    {                                                                                    \
+        return HK_LIKELY(hk_form_is_ours(form))                                          \
+                   ? hk_new_nothrow(n, alignment, nothrow)                               \
+                   : hk_new_aligned_nothrow_replaced(form, throwing, n, alignment, nothrow); \
     }
-HK_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t,
-                       _ZnwmSt11align_val_t == hk_own_new_aligned)
-HK_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnamSt11align_val_t,
-                       _ZnamSt11align_val_t == hk_own_new_array_aligned && _ZnwmSt11align_val_t == hk_own_new_aligned)
+HK_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, HK_FORM_SINGLE_ALIGNED, _ZnwmSt11align_val_t)
+HK_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, HK_FORM_ARRAY_ALIGNED, _ZnamSt11align_val_t)
 
 #endif

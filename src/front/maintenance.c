@@ -1,6 +1,5 @@
 #include "front/maintenance.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -14,9 +13,6 @@
 #include "heap/large.h"
 #include "heap/limit.h"
 #include "heap/purge.h"
-
-/* Not in all C libraries that we run on. */
-#pragma weak _dl_find_object
 
 _Atomic uint32_t hk_maintenance_state;
 
@@ -138,18 +134,28 @@ static int hk_maintenance_run_int(void *unused)
 static bool hk_maintenance_create_large(void)
 {
     thrd_t thread;
-    return thrd_create(&thread, hk_maintenance_run_int, NULL) == thrd_success && thrd_detach(thread) == thrd_success;
+    if (thrd_create(&thread, hk_maintenance_run_int, NULL) != thrd_success)
+        return false;
+    thrd_detach(thread);
+    return true;
 }
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define HK_SANITIZED true /* the sanitizer's pthread_create is to know of the thread */
+#else
+#define HK_SANITIZED false
+#endif
+
+/* The C library reaches farther than this from its thrd_create, on both sides, and what lies nearer is of it. */
+#define HK_NEAR ((uintptr_t)256 << 10)
 
 /* True if pthread_create is the C library's own. A program, or a tool that looks after its threads, may have one that
  * takes a lock and allocates under it: called from within malloc, it would wait for itself. Nobody has a thrd_create of
- * their own, which knows no size of stacks. The loader is asked in the one way that takes no lock (glibc 2.35). */
-static bool hk_threads_are_of_libc(void)
+ * their own, which knows no size of stacks. The loader, which knows whose a function is, would take a lock as well. */
+static bool hk_pthread_create_is_safe(void)
 {
-    struct dl_find_object of_pthreads, of_libc;
-    return _dl_find_object == NULL || _dl_find_object((void *)&pthread_create, &of_pthreads) != 0 ||
-           _dl_find_object((void *)&thrd_create, &of_libc) != 0 ||
-           of_pthreads.dlfo_link_map == of_libc.dlfo_link_map;
+    uintptr_t of_threads = (uintptr_t)&pthread_create, of_libc = (uintptr_t)&thrd_create;
+    return HK_SANITIZED || of_threads - of_libc + HK_NEAR < 2 * HK_NEAR;
 }
 
 static bool hk_maintenance_create(void)
@@ -157,7 +163,7 @@ static bool hk_maintenance_create(void)
     sigset_t all, saved;
     memset(&all, 0xff, sizeof all);
     pthread_sigmask(SIG_SETMASK, &all, &saved);
-    bool created = hk_threads_are_of_libc() ? hk_maintenance_create_small() : hk_maintenance_create_large();
+    bool created = hk_pthread_create_is_safe() ? hk_maintenance_create_small() : hk_maintenance_create_large();
     pthread_sigmask(SIG_SETMASK, &saved, NULL);
     return created;
 }
@@ -211,10 +217,11 @@ void hk_maintenance_thread_allocates(void)
 
 void hk_maintenance_thread_ends(void)
 {
-    if (atomic_fetch_sub_explicit(&hk_threads, 1, memory_order_seq_cst) == 1) {
-        hk_maintenance_wake();                      /* if it is asleep; */
-        hk_os_futex_wake(&hk_maintenance_state, 1); /* if not, it waits for its next pass */
-    }
+    bool last = atomic_fetch_sub_explicit(&hk_threads, 1, memory_order_seq_cst) == 1;
+    if (hk_maintenance_is_asleep())
+        hk_maintenance_wake(); /* the heap that the thread has left is to be dissolved */
+    if (last)
+        hk_os_futex_wake(&hk_maintenance_state, 1); /* it waits for its next pass */
 }
 
 void hk_maintenance_after_fork(bool alive)

@@ -147,6 +147,8 @@ void hk_purge_forget_prewarmed(size_t bytes)
                                                   memory_order_relaxed)) {}
 }
 
+size_t hk_purge_prewarmed(void) { return atomic_load_explicit(&hk_prewarmed, memory_order_relaxed); }
+
 /* How much one slow path gives back, and how many slabs it looks at: 8 MiB take some 1 or 2 ms. */
 #define HK_TICK_BYTES ((size_t)8 << 20)
 #define HK_TICK_LOOKS 1024u
@@ -156,22 +158,21 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     bool all = level == HK_PURGE_ALL;
     /* What a pass takes from sleeping threads is as young as the pass, and as idle as they: if all sleep, it goes. */
     bool any_age = level >= HK_PURGE_STILL;
-    uint32_t a_second_ago = (uint32_t)hk_sub_sat(hk_clock_now(), HK_CLOCK_SECOND);
-    uint32_t before = any_age ? UINT32_MAX : a_second_ago;
+    uint32_t before = any_age ? UINT32_MAX : (uint32_t)hk_sub_sat(hk_clock_now(), HK_CLOCK_SECOND);
     uint64_t now_ms = hk_os_now_ms();
     uint64_t before_ms = any_age ? UINT64_MAX : hk_sub_sat(now_ms, 1000);
     size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
     if (all)
         hk_purge_forget_prewarmed(SIZE_MAX);
-    size_t prewarmed = atomic_load_explicit(&hk_prewarmed, memory_order_relaxed);
-    keep = keep > prewarmed ? keep : prewarmed;
+    size_t prewarmed = hk_purge_prewarmed();
     hk_count(&hk_purge_counts.purge_passes, 1);
     hk_count(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
-    hk_heaps_dissolve_parked(all ? UINT32_MAX : a_second_ago, fault);
+    hk_heaps_dissolve_parked(before, fault);
     hk_heaps_tend(all, fault);
 
     size_t bytes = hk_large_purge(keep, before_ms, most);
     keep = hk_sub_sat(keep, hk_large_read_counts().cached_bytes);
+    keep = keep > prewarmed ? keep : prewarmed;
     bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE,

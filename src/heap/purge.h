@@ -48,6 +48,7 @@ void hk_purge_tick(bool alone, struct hk_fault *fault);
  * meanwhile, and taken back for what there was no memory for. */
 void hk_purge_keep_prewarmed(size_t bytes);
 void hk_purge_forget_prewarmed(size_t bytes);
+size_t hk_purge_prewarmed(void);
 
 /* In the child of a fork, which has its own idle memory to learn about; and between tests. */
 void hk_purge_after_fork(void);

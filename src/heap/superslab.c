@@ -447,7 +447,7 @@ size_t hk_superslabs_max_cached(void)
 {
     size_t by_count = hk_option(superslab_max_cached);
     size_t by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
-    size_t by_demand = HK_CACHED_FIRST + hk_look(&hk_superslabs.wanted);
+    size_t by_demand = HK_CACHED_FIRST + hk_look(&hk_superslabs.wanted) + hk_purge_prewarmed() / HK_SUPERSLAB_SIZE;
     size_t by_option = by_count < by_bytes ? by_count : by_bytes;
     return by_demand < by_option ? by_demand : by_option;
 }
