@@ -1,7 +1,8 @@
 /*
  * The C++17 allocation functions ([new.delete]), by their mangled names, so that the library is C and needs no C++
  * runtime to load. What only the runtime can do (find the new_handler, throw std::bad_alloc, catch what a handler
- * throws) is looked up in the process when an allocation has failed, and only then.
+ * or a program's own operator throws) is looked up in the process when an allocation has failed, or at the start of a
+ * program that has replaced what it calls, and only then.
  */
 #if !HK_NO_LIBC_NAMES
 
@@ -21,8 +22,6 @@
 typedef void hk_new_handler(void);
 typedef hk_new_handler *hk_get_new_handler(void);
 typedef void hk_throw_function(void);
-typedef void *hk_new_function(size_t n);
-typedef void *hk_new_aligned_function(size_t n, size_t alignment);
 typedef void *hk_new_nothrow_function(size_t n, const void *nothrow);
 typedef void *hk_new_aligned_nothrow_function(size_t n, size_t alignment, const void *nothrow);
 
@@ -92,32 +91,6 @@ HK_INLINE void *hk_new(size_t n, size_t alignment)
 {
     void *p = hk_new_try(n, alignment);
     return HK_LIKELY(p != NULL) ? p : hk_new_or_throw(n, alignment);
-}
-
-/* [new.delete.single]: the nothrow forms return NULL where the throwing form would throw, and a new_handler may throw.
- * To catch takes the runtime: its own nothrow form calls our throwing one and catches. */
-HK_COLD static void *hk_new_nothrow_retry(size_t n, size_t alignment, const void *nothrow)
-{
-    if (hk_current_new_handler() == NULL)
-        return NULL;
-    void *symbol =
-        hk_runtime_symbol(alignment <= HK_MIN_ALIGN ? "_ZnwmRKSt9nothrow_t" : "_ZnwmSt11align_val_tRKSt9nothrow_t");
-    if (symbol == NULL)
-        return hk_new_retry(n, alignment);
-    if (alignment <= HK_MIN_ALIGN) {
-        hk_new_nothrow_function *of_runtime;
-        *(void **)&of_runtime = symbol;
-        return of_runtime(n, nothrow);
-    }
-    hk_new_aligned_nothrow_function *of_runtime;
-    *(void **)&of_runtime = symbol;
-    return of_runtime(n, alignment, nothrow);
-}
-
-HK_INLINE void *hk_new_nothrow(size_t n, size_t alignment, const void *nothrow)
-{
-    void *p = hk_new_try(n, alignment);
-    return HK_LIKELY(p != NULL) ? p : hk_new_nothrow_retry(n, alignment, nothrow);
 }
 
 /* ---- The forms that a program may replace alone ----
@@ -199,8 +172,6 @@ HK_INLINE bool hk_form_is_ours(enum hk_form form)
     }
 }
 
-/* What a program's own form throws, the runtime's nothrow form catches, which calls it. In a program that is linked
- * statically there is none, and the program's form must not throw. */
 static const char *const hk_nothrow_names[HK_NFORMS] = {"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t",
                                                         "_ZnwmSt11align_val_tRKSt9nothrow_t",
                                                         "_ZnamSt11align_val_tRKSt9nothrow_t"};
@@ -227,41 +198,58 @@ __attribute__((constructor(101))) static void hk_start_with_operators(void)
             (void)hk_nothrow_form(form);
 }
 
-HK_COLD static void *hk_new_nothrow_replaced(enum hk_form form, hk_new_function *throwing, size_t n,
-                                             const void *nothrow)
+HK_INLINE bool hk_form_is_aligned(enum hk_form form) { return form >= HK_FORM_SINGLE_ALIGNED; }
+
+static void *hk_new_by_form(enum hk_form form, size_t n, size_t alignment)
 {
+    switch (form) {
+    case HK_FORM_SINGLE: return _Znwm(n);
+    case HK_FORM_ARRAY: return _Znam(n);
+    case HK_FORM_SINGLE_ALIGNED: return _ZnwmSt11align_val_t(n, alignment);
+    default: return _ZnamSt11align_val_t(n, alignment);
+    }
+}
+
+/* [new.delete.single]: the nothrow forms return NULL where the throwing form would throw, as a program's own may, and
+ * ours by a new_handler. To catch takes the runtime: its own nothrow form calls the throwing one and catches. In a
+ * program that is linked statically there is none, and neither the program's form nor a handler may throw. */
+HK_COLD static void *hk_new_nothrow_cold(enum hk_form form, size_t n, size_t alignment, const void *nothrow)
+{
+    bool ours = hk_form_is_ours(form);
+    if (ours && hk_current_new_handler() == NULL)
+        return NULL;
+    void *symbol = hk_nothrow_form(form);
+    if (symbol == NULL)
+        return ours ? hk_new_retry(n, alignment) : hk_new_by_form(form, n, alignment);
+    if (hk_form_is_aligned(form)) {
+        hk_new_aligned_nothrow_function *of_runtime;
+        *(void **)&of_runtime = symbol;
+        return of_runtime(n, alignment, nothrow);
+    }
     hk_new_nothrow_function *of_runtime;
-    *(void **)&of_runtime = hk_nothrow_form(form);
-    return of_runtime != NULL ? of_runtime(n, nothrow) : throwing(n);
+    *(void **)&of_runtime = symbol;
+    return of_runtime(n, nothrow);
 }
 
-HK_COLD static void *hk_new_aligned_nothrow_replaced(enum hk_form form, hk_new_aligned_function *throwing, size_t n,
-                                                     size_t alignment, const void *nothrow)
+HK_INLINE void *hk_new_nothrow(enum hk_form form, size_t n, size_t alignment, const void *nothrow)
 {
-    hk_new_aligned_nothrow_function *of_runtime;
-    *(void **)&of_runtime = hk_nothrow_form(form);
-    return of_runtime != NULL ? of_runtime(n, alignment, nothrow) : throwing(n, alignment);
+    void *p = HK_LIKELY(hk_form_is_ours(form)) ? hk_new_try(n, alignment) : NULL;
+    return HK_LIKELY(p != NULL) ? p : hk_new_nothrow_cold(form, n, alignment, nothrow);
 }
 
-#define HK_NEW_NOTHROW(name, form, throwing)                                              \
-    HK_REPLACEABLE void *name(size_t n, const void *nothrow);                             \
-    HK_REPLACEABLE void *name(size_t n, const void *nothrow)                              \
-    {                                                                                     \
-        return HK_LIKELY(hk_form_is_ours(form)) ? hk_new_nothrow(n, HK_MIN_ALIGN, nothrow) \
-                                                : hk_new_nothrow_replaced(form, throwing, n, nothrow); \
-    }
-HK_NEW_NOTHROW(_ZnwmRKSt9nothrow_t, HK_FORM_SINGLE, _Znwm)
-HK_NEW_NOTHROW(_ZnamRKSt9nothrow_t, HK_FORM_ARRAY, _Znam)
+#define HK_NEW_NOTHROW(form, name)                            \
+    HK_REPLACEABLE void *name(size_t n, const void *nothrow); \
+    HK_REPLACEABLE void *name(size_t n, const void *nothrow) { return hk_new_nothrow(form, n, HK_MIN_ALIGN, nothrow); }
+HK_NEW_NOTHROW(HK_FORM_SINGLE, _ZnwmRKSt9nothrow_t)
+HK_NEW_NOTHROW(HK_FORM_ARRAY, _ZnamRKSt9nothrow_t)
 
-#define HK_NEW_ALIGNED_NOTHROW(name, form, throwing)                                     \
-    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow);          \
-    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow)           \
-    {                                                                                    \
-        return HK_LIKELY(hk_form_is_ours(form))                                          \
-                   ? hk_new_nothrow(n, alignment, nothrow)                               \
-                   : hk_new_aligned_nothrow_replaced(form, throwing, n, alignment, nothrow); \
+#define HK_NEW_ALIGNED_NOTHROW(form, name)                                      \
+    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow); \
+    HK_REPLACEABLE void *name(size_t n, size_t alignment, const void *nothrow)  \
+    {                                                                           \
+        return hk_new_nothrow(form, n, alignment, nothrow);                     \
     }
-HK_NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, HK_FORM_SINGLE_ALIGNED, _ZnwmSt11align_val_t)
-HK_NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, HK_FORM_ARRAY_ALIGNED, _ZnamSt11align_val_t)
+HK_NEW_ALIGNED_NOTHROW(HK_FORM_SINGLE_ALIGNED, _ZnwmSt11align_val_tRKSt9nothrow_t)
+HK_NEW_ALIGNED_NOTHROW(HK_FORM_ARRAY_ALIGNED, _ZnamSt11align_val_tRKSt9nothrow_t)
 
 #endif

@@ -30,7 +30,7 @@ static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
     bool mine = heap == hk_self.heap;
     void ***tops = mine && hk_self.owner_key != HK_KEY_NOBODY ? hk_self.top : NULL;
     if (hk_heap_is_for_me(heap))
-        __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
+        hk_heap_count_tick(heap);
     if (mine && heap->tick % HK_OUTBOX_PERIOD == 0)
         hk_thread_send(fault);
     if (tops != NULL && hk_magazines_are_due(heap))

@@ -218,8 +218,7 @@ void hk_maintenance_thread_allocates(void)
 void hk_maintenance_thread_ends(void)
 {
     bool last = atomic_fetch_sub_explicit(&hk_threads, 1, memory_order_seq_cst) == 1;
-    if (hk_maintenance_is_asleep())
-        hk_maintenance_wake(); /* the heap that the thread has left is to be dissolved */
+    hk_maintenance_wake(); /* the heap that the thread has left is to be dissolved */
     if (last)
         hk_os_futex_wake(&hk_maintenance_state, 1); /* it waits for its next pass */
 }

@@ -524,7 +524,7 @@ void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_faul
     hk_lock_acquire(&heap->lock);
     hk_outbox_send(heap, fault);
     memcpy(heap->parked_top, tops, sizeof heap->parked_top);
-    __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED); /* the process did not stand still */
+    hk_heap_count_tick(heap); /* the process did not stand still */
     hk_heap_set_parked(heap);
     hk_lock_release(&heap->lock);
     hk_lock_release(&hk_heaps_lock);

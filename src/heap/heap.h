@@ -124,6 +124,12 @@ struct hk_thread_heap {
     struct hk_parcel parcels[HK_PARCELS];
 };
 
+/* The heap's lock is held. */
+HK_INLINE void hk_heap_count_tick(struct hk_heap *heap)
+{
+    __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
+}
+
 extern struct hk_heap hk_guests;
 extern struct hk_heap hk_orphans;
 

@@ -281,8 +281,8 @@ static void hk_large_pay(size_t bytes)
         return;
     size_t cached = hk_large_read_counts().cached_bytes;
     if (cached > 0) {
-        hk_purge_note_paid(hk_large_purge(cached > bytes ? cached - bytes : 0, UINT64_MAX, SIZE_MAX));
-        bytes -= cached < bytes ? cached : bytes;
+        hk_purge_note_paid(hk_large_purge(hk_sub_sat(cached, bytes), UINT64_MAX, SIZE_MAX));
+        bytes = hk_sub_sat(bytes, cached);
     }
     size_t superslabs = (bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
     size_t paid = superslabs == 0 ? 0 : hk_superslabs_purge(0, UINT64_MAX, superslabs);

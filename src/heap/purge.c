@@ -133,8 +133,6 @@ static size_t hk_warm_budget(void)
     return warm > HK_WARM_MIN ? warm : HK_WARM_MIN;
 }
 
-static size_t hk_sub_sat(size_t a, size_t b) { return a > b ? a - b : 0; }
-
 void hk_purge_keep_prewarmed(size_t bytes)
 {
     atomic_fetch_add_explicit(&hk_prewarmed, bytes, memory_order_relaxed);

@@ -210,7 +210,8 @@ inline unsigned expected_bin(hk_slab *slab)
 }
 
 /* What a slab says of its pages and free blocks, counted from each block's address. All blocks that touch an absent
- * page are free, and one of them was handed out before; free blocks are fresh, absent or idle, and the slab knows how many.
+ * page are free, and one of them was handed out before; free blocks are fresh, absent or idle, and the slab knows how
+ * many.
  * some_out: the pages of some are on their way to the OS, so they are neither free nor handed out. */
 inline void check_holes(hk_slab *slab, bool some_out)
 {

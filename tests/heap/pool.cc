@@ -284,7 +284,6 @@ TEST_F(Pool, ARunThatWasCutDoesNotHideTheOthersOfItsClass)
     release_untouched(pin);
 }
 
-/* Slots that were fetched for a warm pool, and not used. */
 /* Or small slabs, which stay, would take what a large block leaves, and the next one would need another superslab. */
 TEST_F(Pool, LongRunsHaveSuperslabsOfTheirOwn)
 {
@@ -320,6 +319,7 @@ TEST_F(Pool, LongRunsHaveSuperslabsOfTheirOwn)
     use_and_release(small, kClass);
 }
 
+/* Slots that were fetched for a warm pool, and not used. */
 TEST_F(Pool, ASlotOfARunThatIsNotUsedComesBackAsItWas)
 {
     hk_slab *pin = acquire(kClass), *run = acquire(kRun);

@@ -168,7 +168,7 @@ def check_threads(scenario, events):
 def check_still(scenario, events):
     """The warm budget stays while somebody works, and goes when nobody has done anything for a second."""
     passes = [f for event, f in parse(run(scenario, "purge", "still", "1"), events) if event == "purge pass"]
-    check(any(f["level"] == 2 and f["bytes"] > 1 << 20 for f in passes), "it stands still, and no pass sees it:", passes)
+    check(any(f["level"] == 2 and f["bytes"] > 1 << 20 for f in passes), "it stands still, and no pass sees:", passes)
 
 
 def check_switch(scenario, events):
