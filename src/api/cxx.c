@@ -13,7 +13,7 @@
 #include "api/start.h"
 #include "base/os.h"
 #include "base/text.h"
-#include "front/magazine.h"
+#include "front/hot_path.h"
 
 /* In a program that is linked statically these are not there, or are the program's own copy of the runtime. */
 #pragma weak dlopen

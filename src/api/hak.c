@@ -6,7 +6,7 @@
 #include "api/start.h"
 #include "base/options.h"
 #include "front/alloc.h"
-#include "front/magazine.h"
+#include "front/hot_path.h"
 #include "heap/limit.h"
 
 __attribute__((constructor(101))) static void hk_start_with_interface(void) { hk_start(); }

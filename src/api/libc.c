@@ -12,7 +12,7 @@
 #include "api/start.h"
 #include "base/options.h"
 #include "base/os.h"
-#include "front/magazine.h"
+#include "front/hot_path.h"
 #include "observe/report.h"
 
 __attribute__((constructor(101))) void hk_start_with_libc_names(void) { hk_start(); }

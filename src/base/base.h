@@ -48,6 +48,8 @@ _Static_assert(sizeof(void *) == 8, "hakmem is for 64-bit machines");
 
 HK_INLINE size_t hk_align_up(size_t n, size_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
 HK_INLINE size_t hk_sub_sat(size_t a, size_t b) { return a > b ? a - b : 0; }
+HK_INLINE size_t hk_min(size_t a, size_t b) { return a < b ? a : b; }
+HK_INLINE size_t hk_max(size_t a, size_t b) { return a > b ? a : b; }
 HK_INLINE bool hk_is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
 
 /* hk_assert checks invariants in debug builds; what it states is true in all builds. */

@@ -236,7 +236,7 @@ static void hk_warn_unknown(const char *name, size_t length)
 {
     HK_TEXT(text, 256);
     hk_text_str(&text, "hakmem: unknown option ");
-    hk_text_span(&text, name, length < 128 ? length : 128);
+    hk_text_span(&text, name, hk_min(length, 128));
     hk_text_str(&text, " (HAKMEM_HELP=1 lists them)\n");
     hk_text_to_stderr(&text);
 }

@@ -60,7 +60,7 @@ void hk_text_dec_at(struct hk_text *text, uint64_t value, size_t column)
     size_t width = 1;
     for (uint64_t rest = value; rest >= 10; rest /= 10)
         width++;
-    hk_text_pad(text, column > width ? column - width : 0);
+    hk_text_pad(text, hk_sub_sat(column, width));
     hk_text_dec(text, value);
 }
 

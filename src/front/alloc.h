@@ -13,6 +13,10 @@ void *hk_malloc_slow(size_t n);
  * p's key without the thread's owner key: a class only if the slab is the thread's. */
 void hk_free_slow(void *p, size_t class);
 
+/* Sets errno; returns NULL. */
+void *hk_no_memory(void);
+/* A block above the size classes that has grown and is likely to grow again: mremap will move it without copying. */
+void *hk_malloc_growing(size_t n);
 /* Zeroed. */
 void *hk_calloc_any(size_t count, size_t n);
 /* alignment is a power of two. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "front/thread.h"
+#include "heap/heaps.h"
 #include "heap/large.h"
 #include "heap/meta.h"
 #include "heap/purge.h"

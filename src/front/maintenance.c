@@ -10,6 +10,7 @@
 #include "base/os.h"
 #include "front/thread.h"
 #include "heap/clock.h"
+#include "heap/heaps.h"
 #include "heap/large.h"
 #include "heap/limit.h"
 #include "heap/purge.h"

@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "front/maintenance.h"
+#include "heap/heaps.h"
 #include "heap/magazine.h"
 #include "heap/remote.h"
 
@@ -179,7 +180,7 @@ void hk_thread_send(struct hk_fault *fault)
         /* If it was freed twice its key may say anything by now. */
         hk_key kind = hk_key_kind(hk_key_of(p));
         uint32_t bytes = kind < HK_NCLASSES ? hk_outbox_bytes(kind) : HK_OUTBOX_BYTES_LEAST;
-        self->outbox_room = self->outbox_room > bytes ? self->outbox_room - bytes : 0;
+        self->outbox_room = (uint32_t)hk_sub_sat(self->outbox_room, bytes);
     }
 }
 

@@ -130,37 +130,6 @@ HK_INLINE void hk_heap_count_tick(struct hk_heap *heap)
     __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
 }
 
-extern struct hk_heap hk_guests;
-extern struct hk_heap hk_orphans;
-
-/* ---- The list of heaps ---- */
-
-extern struct hk_lock hk_heaps_lock; /* guards the lists; the heaps of all exited threads are on the parked list */
-/* All heaps, the two shared ones included; grows at the head and never shrinks. */
-extern struct hk_heap *_Atomic hk_heaps;
-#define HK_EACH_HEAP(heap)                                                                                             \
-    for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
-
-/* A heap for a new thread: the one parked last, else a new one; state RUNNING, its tops in tops[]. NULL without memory.
- * Takes the lists' lock and the heap's. */
-struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread);
-/* True if a heap waits for a thread; may be outdated. */
-bool hk_heaps_any_parked(void);
-/* The thread is gone: keeps slabs and magazines for the next one. Takes both locks. */
-void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
- * No lock held. */
-void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault);
-/* Sends what outboxes hold, opens what is pending, empties reserves, gives back warm slots and empty slabs: for all
- * heaps, or for those that have made no slow path since this was last called. No lock held. */
-void hk_heaps_tend(bool all, struct hk_fault *fault);
-/* Sum of all heaps' slow paths: stands still when the process is quiet. */
-uint32_t hk_heaps_ticks(void);
-/* Sum of all heaps' idle bytes. */
-size_t hk_heaps_idle_bytes(void);
-/* In the child of a fork, all locks held: heaps of threads that are gone are parked. */
-void hk_heaps_after_fork(const void *surviving_thread);
-
 /* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block
  * lives. */
 bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault);
@@ -169,10 +138,27 @@ struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault);
 /* True if p is a block in use, as far as the bitmap of its slab tells. */
 bool hk_block_in_use(const void *p);
 
-/* ---- Blocks; the heap's lock is held ---- */
+/* ---- Slabs; the heap's lock is held ---- */
 
+/* How many slabs of a class the heap has; without the lock it decides only whether to look closer. */
+HK_INLINE uint32_t hk_heap_nslabs(const struct hk_heap *heap, unsigned class)
+{
+    return __atomic_load_n(&heap->classes[class].nslabs, __ATOMIC_RELAXED);
+}
 /* Puts a slab where its free blocks belong, after they changed; releases it if it is empty. */
 void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
+/* Takes the fullest slab of a class that has free blocks out of the bins, as the one to refill from; NULL if none
+ * has. */
+struct hk_slab *hk_heap_next_slab(struct hk_heap *heap, unsigned class);
+/* Makes a slab another heap's, whose lock is held too. It lies in no bin then. */
+void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_heap *to);
+/* Releases the slabs of a class that were kept though they are empty. */
+void hk_heap_release_empty(struct hk_heap *heap, unsigned class);
+/* Gives the warm slots back to the pool. */
+void hk_heap_release_warm(struct hk_heap *heap);
+
+/* ---- Blocks; the heap's lock is held ---- */
+
 /* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none, and stores them
  * below end, the lowest next to it. Returns how many: 0 without memory.
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
@@ -187,8 +173,6 @@ unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *c
 /* Puts n blocks of one class into their slabs. They are the heap's: slabs change their owner only when neither magazine
  * nor reserve holds a block of them. What is another's now was freed twice. */
 void hk_heap_put_class(struct hk_heap *heap, unsigned class, void *const *blocks, unsigned n, struct hk_fault *fault);
-/* Gives the warm slots back to the pool. */
-void hk_heap_release_warm(struct hk_heap *heap);
 /* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */
 bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class);
 

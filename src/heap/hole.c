@@ -42,7 +42,7 @@ static struct hk_block_range hk_blocks_on_page(const struct hk_slab *slab, unsig
         return (struct hk_block_range){1, 0};
     unsigned hi = hk_class_index(class, end - 1 - first);
     return (struct hk_block_range){begin <= first ? 0 : hk_class_index(class, begin - first),
-                                   hi < class->nblocks ? hi : class->nblocks - 1u};
+                                   (unsigned)hk_min(hi, class->nblocks - 1u)};
 }
 
 static unsigned hk_first_page_of(const struct hk_slab *slab, unsigned block)
@@ -70,7 +70,7 @@ static uint64_t hk_absent_in_word(struct hk_slab *slab, unsigned w)
 {
     unsigned last = w * HK_WORD_BITS + HK_WORD_BITS - 1;
     unsigned nblocks = hk_slab_class(slab)->nblocks;
-    unsigned end = hk_last_page_of(slab, last < nblocks ? last : nblocks - 1);
+    unsigned end = hk_last_page_of(slab, (unsigned)hk_min(last, nblocks - 1));
     uint64_t absent = 0;
     for (unsigned page = hk_first_page_of(slab, w * HK_WORD_BITS); page <= end; page++)
         if (hk_page_is_absent(slab, page))

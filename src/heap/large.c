@@ -140,7 +140,7 @@ static bool hk_key_replace(const void *p, hk_key *key, hk_key by)
 static hk_key hk_gone_large(const struct hk_large *record)
 {
     size_t pages = record->usable / (4 * HK_KIB);
-    return (hk_key)((pages < HK_KEY_ID_MAX ? pages : HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
+    return (hk_key)(hk_min(pages, HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
 }
 
 /* Memory that grows while other memory lies idle is paid for with that: the peak stays what is live. */
@@ -158,7 +158,7 @@ static size_t hk_run_colour(const char *base, size_t slack)
 
 static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, bool *zero)
 {
-    size_t margin = alignment > HK_SUPERSLAB_SIZE ? alignment - HK_SUPERSLAB_SIZE : 0;
+    size_t margin = hk_sub_sat(alignment, HK_SUPERSLAB_SIZE);
     size_t count = (n + margin + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *first = hk_superslabs_acquire(count, HK_SUPERSLAB_LARGE);
@@ -293,8 +293,7 @@ static void hk_large_pay(size_t bytes)
 /* Never less than a slot: so no two mappings start in the same slot, whose key they would share. */
 static size_t hk_mapping_size(size_t n)
 {
-    size_t size = hk_align_up(n, hk_os_page_size());
-    return size < HK_SLOT_SIZE ? HK_SLOT_SIZE : size;
+    return hk_max(hk_align_up(n, hk_os_page_size()), HK_SLOT_SIZE);
 }
 
 static char *hk_mapping_make(size_t size, size_t alignment)

@@ -149,8 +149,7 @@ static bool hk_magazine_reserve(struct hk_heap *heap, unsigned class, void **top
 static unsigned hk_reserve_take(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
 {
     struct hk_parcel *parcel = heap->classes[class].reserve;
-    unsigned capacity = heap->classes[class].capacity;
-    unsigned n = parcel->count < capacity ? parcel->count : capacity;
+    unsigned n = (unsigned)hk_min(parcel->count, heap->classes[class].capacity);
     parcel->count -= n;
     memcpy(tops[class] + 1, parcel->blocks + parcel->count, n * sizeof *parcel->blocks);
     heap->magazine_bytes -= n * (size_t)hk_classes[class].size;
@@ -260,17 +259,14 @@ static unsigned hk_capacity_most(const struct hk_heap *heap, unsigned class)
     size_t by_option = hk_option(magazine_blocks);
     size_t by_budget = hk_capacity_first(class) + hk_option(thread_budget) / hk_classes[class].size;
     size_t by_rest = heap->busy_count < HK_BUSY_REFILLS ? hk_capacity_quiet(class) : most;
-    most = most < by_option ? most : by_option;
-    most = most < by_budget ? most : by_budget;
-    return (unsigned)(most < by_rest ? most : by_rest);
+    return (unsigned)hk_min(hk_min(most, by_option), hk_min(by_budget, by_rest));
 }
 
 static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     unsigned capacity = heap->classes[class].capacity;
     unsigned most = hk_capacity_most(heap, class);
-    unsigned wanted = capacity == 0 ? hk_capacity_first(class) : capacity * 2 + 1;
-    wanted = wanted < most ? wanted : most;
+    unsigned wanted = (unsigned)hk_min(capacity == 0 ? hk_capacity_first(class) : capacity * 2 + 1, most);
     /* The larger it is, the more demand it takes to show that the class deserves more. */
     if (wanted <= capacity || (capacity != 0 && heap->classes[class].demand < (capacity + 3u) / 4))
         return;
@@ -333,7 +329,7 @@ static void hk_magazine_give_half(struct hk_heap *heap, unsigned class, void **t
     if (class >= HK_CLASS_FIRST_MEDIUM)
         c->demand++;
     unsigned half = (c->capacity + 1u) / 2;
-    if (!hk_magazine_reserve(heap, class, tops, half < HK_PARCEL_BLOCKS ? half : HK_PARCEL_BLOCKS))
+    if (!hk_magazine_reserve(heap, class, tops, (unsigned)hk_min(half, HK_PARCEL_BLOCKS)))
         hk_magazine_give(heap, class, tops, half, fault);
 }
 

@@ -1,6 +1,6 @@
 /*
  * Magazines, their cold side: how they are filled and emptied, how large they may grow, and what a thread keeps in
- * reserve. The hot path is front/magazine.h.
+ * reserve. The hot path is front/hot_path.h.
  *
  * A magazine that is empty is refilled to half its capacity, and one that is full gives away its older half. The blocks
  * come from the slabs and go there; or, for a small class whose magazine has grown to its largest, first from and to

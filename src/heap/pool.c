@@ -567,7 +567,7 @@ unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[H
     return n;
 }
 
-static void hk_window_after_fork(struct hk_window *window, void *context)
+static void hk_pool_window_after_fork(struct hk_window *window, void *context)
 {
     (void)context;
     uint32_t at = 0;
@@ -586,4 +586,4 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
     }
 }
 
-void hk_pool_after_fork(void) { hk_window_each(hk_window_after_fork, NULL); }
+void hk_pool_after_fork(void) { hk_window_each(hk_pool_window_after_fork, NULL); }

@@ -4,6 +4,7 @@
 #include "base/os.h"
 #include "base/trace.h"
 #include "heap/clock.h"
+#include "heap/heaps.h"
 #include "heap/hole.h"
 #include "heap/large.h"
 
@@ -130,7 +131,7 @@ static size_t hk_warm_budget(void)
 {
     struct hk_large_counts large = hk_large_read_counts();
     size_t warm = (hk_active_bytes() + large.run_bytes + large.mapping_bytes) / HK_WARM_PART;
-    return warm > HK_WARM_MIN ? warm : HK_WARM_MIN;
+    return hk_max(warm, HK_WARM_MIN);
 }
 
 void hk_purge_keep_prewarmed(size_t bytes)
@@ -170,7 +171,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
 
     size_t bytes = hk_large_purge(keep, before_ms, most);
     keep = hk_sub_sat(keep, hk_large_read_counts().cached_bytes);
-    keep = keep > prewarmed ? keep : prewarmed;
+    keep = hk_max(keep, prewarmed);
     bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE,
@@ -277,7 +278,7 @@ bool hk_purge_payment_rests(void)
         return false;
     uint32_t rest = atomic_load_explicit(&hk_payment.rest, memory_order_relaxed);
     atomic_store_explicit(&hk_payment.rest_until, now + rest, memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.rest, rest < HK_REST_MAX ? rest * 2 : rest, memory_order_relaxed);
+    atomic_store_explicit(&hk_payment.rest, (uint32_t)hk_min(rest * 2, HK_REST_MAX), memory_order_relaxed);
     atomic_store_explicit(&hk_payment.paid, 0, memory_order_relaxed);
     atomic_store_explicit(&hk_payment.regretted, 0, memory_order_relaxed);
     return true;
@@ -299,7 +300,7 @@ void hk_purge_pay(size_t grown, struct hk_heap *heap)
         bytes = hk_pool_purge(UINT32_MAX, used / HK_PAY_PART, grown);
     size_t idle = hk_heaps_idle_bytes();
     if (bytes < grown && idle > hk_sub_sat(used, idle) / HK_PAY_PART && hk_purge_walk_begin()) {
-        bytes += hk_pay_with_holes(grown - bytes < idle ? grown - bytes : idle, heap);
+        bytes += hk_pay_with_holes(hk_min(grown - bytes, idle), heap);
         hk_purge_walk_end();
     }
     hk_purge_note_paid(bytes);

@@ -22,8 +22,7 @@
 /* What a block of a class takes of an outbox's bytes. */
 HK_INLINE uint32_t hk_outbox_bytes(unsigned class)
 {
-    uint32_t size = hk_classes[class].size;
-    return size < HK_OUTBOX_BYTES_LEAST ? HK_OUTBOX_BYTES_LEAST : size;
+    return (uint32_t)hk_max(hk_classes[class].size, HK_OUTBOX_BYTES_LEAST);
 }
 
 /* An empty parcel of a thread's heap, whose lock is held; NULL if all are in use. */

@@ -93,7 +93,7 @@ unsigned hk_class_of_aligned(size_t n, size_t alignment)
             class++;
         return class;
     }
-    size_t size = n > alignment ? n : alignment;
+    size_t size = hk_max(n, alignment);
     if (size > hk_classes[HK_NCLASSES - 1].size)
         return HK_NCLASSES;
     if (size <= HK_ALIGNED_CLASS_MIN)

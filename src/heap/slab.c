@@ -48,7 +48,7 @@ size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots)
 void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched)
 {
     for (unsigned i = 0; i < nslots; i++) {
-        size_t of_slot = touched < HK_SLOT_SIZE ? touched : HK_SLOT_SIZE;
+        size_t of_slot = hk_min(touched, HK_SLOT_SIZE);
         slots[i].touched = (uint32_t)of_slot;
         touched -= of_slot;
     }
@@ -58,8 +58,8 @@ void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched
 static void hk_slots_limit_touched(struct hk_slot *slots, unsigned nslots, size_t end)
 {
     for (unsigned i = 0; i < nslots; i++) {
-        size_t of_slot = end < HK_SLOT_SIZE ? end : HK_SLOT_SIZE;
-        slots[i].touched = slots[i].touched < of_slot ? slots[i].touched : (uint32_t)of_slot;
+        size_t of_slot = hk_min(end, HK_SLOT_SIZE);
+        slots[i].touched = (uint32_t)hk_min(slots[i].touched, of_slot);
         end -= of_slot;
     }
 }
@@ -113,7 +113,7 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     hk_slab_set_nfree(slab, class->nblocks);
     size_t touched = hk_slots_touched(slots, class->slots);
     size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
-    slab->fresh_from = (uint16_t)(fresh_from < class->nblocks ? fresh_from : class->nblocks);
+    slab->fresh_from = (uint16_t)hk_min(fresh_from, class->nblocks);
     uint64_t *free = slab->free = hk_slab_bitmap(slab, class);
     unsigned words = hk_slab_nwords(slab);
     for (unsigned w = 0; w < words; w++)
@@ -129,7 +129,7 @@ void hk_slab_fini(struct hk_slab *slab)
     size_t touched = slab->fresh_from == 0 ? 0 : start + (size_t)slab->fresh_from * hk_slab_class(slab)->size;
     struct hk_slot *slots = hk_slab_slots(slab);
     size_t before = hk_slots_touched(slots, slab->slots);
-    hk_slots_set_touched(slots, slab->slots, touched > before ? touched : before);
+    hk_slots_set_touched(slots, slab->slots, hk_max(touched, before));
     for (unsigned i = 0; slab->holed && i < slab->slots; i++)
         slots[i].absent_pages = 0;
     slab->holed = false;

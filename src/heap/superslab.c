@@ -501,7 +501,7 @@ bool hk_superslabs_unmap_free(void)
     return any;
 }
 
-static void hk_window_after_fork(struct hk_window *window, void *context)
+static void hk_superslabs_window_after_fork(struct hk_window *window, void *context)
 {
     (void)context;
     uint32_t at = 0;
@@ -515,4 +515,4 @@ static void hk_window_after_fork(struct hk_window *window, void *context)
     }
 }
 
-void hk_superslabs_after_fork(void) { hk_window_each(hk_window_after_fork, NULL); }
+void hk_superslabs_after_fork(void) { hk_window_each(hk_superslabs_window_after_fork, NULL); }

@@ -106,7 +106,7 @@ void hk_window_set_superslab(const void *base, struct hk_superslab *superslab);
 HK_INLINE struct hk_superslab *hk_window_next_superslab(const struct hk_window *window, uint32_t *from)
 {
     struct hk_superslab *superslab = NULL;
-    *from = *from > window->first ? *from : window->first;
+    *from = (uint32_t)hk_max(*from, window->first);
     while (superslab == NULL && *from < window->end)
         superslab = atomic_load_explicit(&window->superslabs[(*from)++], memory_order_relaxed);
     return superslab;

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/os.h"
+#include "heap/heaps.h"
 #include "heap/meta.h"
 
 static void hk_add_slab(struct hk_slab *slab, void *context)
@@ -52,7 +53,7 @@ void hk_stats_read(struct hk_stats *stats)
 
     for (unsigned i = 0; i < HK_NCLASSES; i++) {
         struct hk_class_stats *class = &stats->classes[i];
-        class->cached = class->cached < class->live ? class->cached : class->live;
+        class->cached = hk_min(class->cached, class->live);
         class->live -= class->cached;
         stats->live_blocks += class->live;
         stats->live_bytes += class->live * hk_classes[i].size;

@@ -3,6 +3,7 @@
 
 #include "base/options.h"
 #include "front/thread.h"
+#include "heap/heaps.h"
 
 struct hk_heap *view_my_heap(void) { return hk_self.heap; }
 bool view_i_have_exited(void) { return hk_self.state == HK_THREAD_EXITED; }

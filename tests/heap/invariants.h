@@ -16,7 +16,7 @@
 
 #include "c_begin.h"
 #include "base/os.h"
-#include "heap/heap.h"
+#include "heap/heaps.h"
 #include "heap/large.h"
 #include "heap/meta.h"
 #include "heap/purge.h"

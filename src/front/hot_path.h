@@ -3,8 +3,8 @@
  * function that wants it; everything else is a call of alloc.h. No lock, no atomic read-modify-write, no division, no
  * call, and no block is touched. A golden test holds the instructions.
  */
-#ifndef HK_FRONT_MAGAZINE_H
-#define HK_FRONT_MAGAZINE_H
+#ifndef HK_FRONT_HOT_PATH_H
+#define HK_FRONT_HOT_PATH_H
 
 #include "front/alloc.h"
 #include "front/thread.h"

@@ -1,0 +1,119 @@
+/* realloc: whether a block stays where it is, and how it moves. */
+#include "front/alloc.h"
+
+#include <string.h>
+
+#include "front/hot_path.h"
+#include "heap/large.h"
+
+bool hk_expand_block(void *p, size_t n)
+{
+    size_t usable = hk_usable(p);
+    if (n <= usable)
+        return usable != 0;
+    return hk_key_kind(hk_key_of(p)) == HK_KEY_LARGE && n <= PTRDIFF_MAX - HK_LARGE_RUN_MAX && hk_large_resize(p, n);
+}
+
+static void *hk_realloc_move(void *p, size_t old_size, size_t n)
+{
+    bool growing = n > old_size && n > HK_MEDIUM_MAX;
+    void *moved = growing ? hk_malloc_growing(n) : hk_malloc_hot(n);
+    if (moved == NULL)
+        return NULL;
+    memcpy(moved, p, hk_min(old_size, n));
+    hk_free_hot(p);
+    return moved;
+}
+
+/* Reports what is wrong with a pointer that realloc was given. */
+HK_COLD static void *hk_realloc_refuse(struct hk_fault fault, const char *call)
+{
+    if (fault.kind == HK_FAULT_DOUBLE_FREE)
+        fault.kind = HK_FAULT_USE_AFTER_FREE;
+    hk_fault_report(&fault, call);
+    return hk_no_memory();
+}
+
+static void *hk_realloc_large(void *p, size_t n, const char *call)
+{
+    size_t usable = hk_large_usable(p);
+    if (HK_UNLIKELY(usable == 0))
+        return hk_realloc_refuse(hk_large_fault(p), call);
+    if (n > PTRDIFF_MAX - HK_LARGE_RUN_MAX)
+        return hk_no_memory();
+    if (n <= usable && n > usable - usable / 4)
+        return p;
+    if (n > HK_MEDIUM_MAX) {
+        if (hk_large_resize(p, n))
+            return p;
+        void *moved = hk_large_remap(p, n);
+        if (moved != NULL)
+            return moved;
+    }
+    return hk_realloc_move(p, usable, n);
+}
+
+/* Says what is wrong with a pointer into a slab that is not a block in use. */
+HK_COLD static void *hk_realloc_refuse_block(const void *p, const char *call)
+{
+    struct hk_slab *slab;
+    unsigned index;
+    struct hk_fault fault = HK_NO_FAULT;
+    if (hk_block_slab(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault))
+        fault = hk_fault_double_free(slab, index);
+    return hk_realloc_refuse(fault, call);
+}
+
+/* n is neither above what a block holds nor far below. */
+static bool hk_realloc_stays(size_t size, size_t n) { return size - n <= size / 2; }
+
+static void *hk_realloc_block(void *p, size_t size, size_t n)
+{
+    bool stays = hk_realloc_stays(size, n) || (n <= size && hk_good(n) == size);
+    return stays ? p : hk_realloc_move(p, size, n);
+}
+
+HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
+{
+    if (p == NULL)
+        return hk_malloc_hot(n);
+    if (n == 0) {
+        hk_free_hot(p);
+        return NULL;
+    }
+    hk_key key = hk_key_of_any(p);
+    if (hk_key_kind(key) == HK_KEY_LARGE)
+        return hk_realloc_large(p, n, call);
+    unsigned class = hk_key_kind(key);
+    if (HK_UNLIKELY(!hk_block_in_use(p) || *hk_self.top[class] == p))
+        return hk_realloc_refuse_block(p, call);
+    return hk_realloc_block(p, hk_classes[class].size, n);
+}
+
+/* Grows a block of a slab of the thread's own: it moves, mostly from magazine to magazine. */
+HK_NOINLINE static void *hk_realloc_grow(void *p, size_t class, size_t n, const char *call)
+{
+    const struct hk_class *c = &hk_classes[class];
+    if (HK_UNLIKELY(!hk_is_user_address(p) || !hk_slab_uses(hk_slab_at(p, c), c, p)))
+        return hk_realloc_slow(p, n, call);
+    void *moved = hk_malloc_hot(n);
+    if (HK_UNLIKELY(moved == NULL))
+        return NULL;
+    memcpy(moved, p, c->size);
+    hk_free_hot(p); /* looks at the key again: one that was freed before may have lost its slab meanwhile */
+    return moved;
+}
+
+void *hk_realloc_any(void *p, size_t n, const char *call)
+{
+    hk_key class = hk_key_of(p) ^ hk_self.owner_key;
+    /* The slab is mine, and the magazine tells that p was not freed last. */
+    if (HK_LIKELY(class < HK_NCLASSES && *hk_self.top[class] != p && hk_self.top[class] != HK_NO_MAGAZINE)) {
+        size_t size = hk_classes[class].size;
+        if (HK_LIKELY(hk_realloc_stays(size, n)))
+            return p;
+        if (n > size && n <= HK_MEDIUM_MAX)
+            return hk_realloc_grow(p, class, n, call);
+    }
+    return hk_realloc_slow(p, n, call);
+}

@@ -1,0 +1,314 @@
+#include "heap/heaps.h"
+
+#include <string.h>
+
+#include "heap/magazine.h"
+#include "heap/meta.h"
+#include "heap/remote.h"
+
+#define HK_ID_GUESTS 1u
+#define HK_ID_ORPHANS 2u
+
+struct hk_heap hk_orphans = {
+    .lock = HK_LOCK_INIT(HK_RANK_HEAP), .key = HK_ID_ORPHANS << HK_KEY_SHIFT, .state = HK_HEAP_ORPHANS};
+struct hk_heap hk_guests = {.lock = HK_LOCK_INIT(HK_RANK_HEAP),
+                            .key = HK_ID_GUESTS << HK_KEY_SHIFT,
+                            .state = HK_HEAP_GUESTS,
+                            .next = &hk_orphans};
+
+struct hk_lock hk_heaps_lock = HK_LOCK_INIT(HK_RANK_HEAPS);
+struct hk_heap *_Atomic hk_heaps = &hk_guests;
+
+static struct hk_heap *hk_parked;         /* the heap parked last; guarded by hk_heaps_lock */
+static hk_key hk_last_id = HK_ID_ORPHANS; /* guarded by hk_heaps_lock */
+
+/* ---- Threads that begin and end ---- */
+
+static struct hk_heap *hk_heap_create(void)
+{
+    struct hk_thread_heap *created = hk_meta_alloc(sizeof *created, HK_MAGAZINE_BYTES);
+    if (created == NULL || hk_last_id == HK_KEY_ID_MAX - 1)
+        return NULL;
+    struct hk_heap *heap = &created->heap;
+    hk_lock_init(&heap->lock, HK_RANK_HEAP);
+    if (HK_UNLIKELY(hk_lock_bypass)) /* by a handler of fork: held until it is over, like all others */
+        hk_lock_seize(&heap->lock);
+    heap->key = ++hk_last_id << HK_KEY_SHIFT;
+    for (unsigned i = 0; i < HK_NCLASSES; i++)
+        heap->parked_top[i] = HK_NO_MAGAZINE;
+    heap->next = atomic_load_explicit(&hk_heaps, memory_order_relaxed);
+    atomic_store_explicit(&hk_heaps, heap, memory_order_release);
+    return heap;
+}
+
+/* Both locks are held, or the process is a fork's child. */
+static void hk_heap_set_parked(struct hk_heap *heap)
+{
+    __atomic_store_n(&heap->state, HK_HEAP_PARKED, __ATOMIC_RELAXED);
+    __atomic_store_n(&heap->parked_at, hk_clock_now(), __ATOMIC_RELAXED);
+    heap->thread = NULL;
+    heap->next_parked = hk_parked;
+    __atomic_store_n(&hk_parked, heap, __ATOMIC_RELAXED);
+}
+
+/* Parks the heap of a thread that is gone, and with it the tops of its magazines. The blocks in them are given up: they
+ * count as live for ever. Reserves stay. */
+static void hk_heap_abandon(struct hk_heap *heap)
+{
+    for (unsigned class = 0; class < HK_NCLASSES; class++)
+        hk_magazine_abandon(heap, class, heap->parked_top);
+    hk_heap_set_parked(heap);
+}
+
+/* A thread that made its first call when the C library had run its last destructors got a heap and never parked it. It
+ * is found when its memory serves another thread. */
+static void hk_heap_reclaim(const void *thread)
+{
+    HK_EACH_HEAP (heap) {
+        if (__atomic_load_n(&heap->thread, __ATOMIC_RELAXED) != thread)
+            continue;
+        hk_lock_acquire(&heap->lock);
+        hk_heap_abandon(heap);
+        hk_lock_release(&heap->lock);
+    }
+}
+
+bool hk_heaps_any_parked(void) { return __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL; }
+
+struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
+{
+    hk_lock_acquire(&hk_heaps_lock);
+    if (hk_parked == NULL)
+        hk_heap_reclaim(thread);
+    struct hk_heap *heap = hk_parked;
+    if (heap != NULL)
+        __atomic_store_n(&hk_parked, heap->next_parked, __ATOMIC_RELAXED);
+    else
+        heap = hk_heap_create();
+    if (heap != NULL) {
+        hk_lock_acquire(&heap->lock);
+        __atomic_store_n(&heap->state, HK_HEAP_RUNNING, __ATOMIC_RELAXED);
+        heap->dissolving = false;
+        heap->thread = thread;
+        memcpy(tops, heap->parked_top, sizeof heap->parked_top);
+        hk_lock_release(&heap->lock);
+    }
+    hk_lock_release(&hk_heaps_lock);
+    return heap;
+}
+
+void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    hk_lock_acquire(&hk_heaps_lock);
+    hk_lock_acquire(&heap->lock);
+    hk_outbox_send(heap, fault);
+    memcpy(heap->parked_top, tops, sizeof heap->parked_top);
+    hk_heap_count_tick(heap); /* the process did not stand still */
+    hk_heap_set_parked(heap);
+    hk_lock_release(&heap->lock);
+    hk_lock_release(&hk_heaps_lock);
+}
+
+/* ---- Adoption ---- */
+
+/* How many parked heaps a thread that runs short looks into. */
+#define HK_PARKED_LOOKS 8
+
+/* Takes a slab with free blocks over from a heap without a running thread. Tries its lock. */
+static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *from, unsigned class,
+                                          struct hk_fault *fault)
+{
+    if (from == heap || !hk_lock_try(&from->lock))
+        return NULL;
+    struct hk_slab *slab = NULL;
+    if (from->state != HK_HEAP_RUNNING) {
+        hk_parcels_open(from, NULL, fault);
+        if (from->state == HK_HEAP_PARKED)
+            hk_magazine_flush(from, class, from->parked_top, fault);
+        slab = from->classes[class].current;
+        if (slab == NULL || slab->nfree == 0)
+            slab = hk_heap_next_slab(from, class);
+        if (slab != NULL)
+            hk_slab_change_owner(from, slab, heap);
+    }
+    hk_lock_release(&from->lock);
+    return slab;
+}
+
+struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
+{
+    struct hk_slab *slab = NULL;
+    /* The blocks that a class had while it was the guests' are in a slab of theirs: it becomes this heap's, so that the
+     * class does not begin a second one. */
+    if (heap->classes[class].nslabs == 0 && heap != &hk_guests)
+        slab = hk_heap_adopt_from(heap, &hk_guests, class, fault);
+    if (slab == NULL && __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL && hk_lock_try(&hk_heaps_lock)) {
+        struct hk_heap *from = hk_parked;
+        for (unsigned i = 0; i < HK_PARKED_LOOKS && from != NULL && slab == NULL; i++, from = from->next_parked)
+            if (hk_heap_nslabs(from, class) != 0)
+                slab = hk_heap_adopt_from(heap, from, class, fault);
+        hk_lock_release(&hk_heaps_lock);
+    }
+    if (slab == NULL && hk_heap_nslabs(&hk_orphans, class) != 0)
+        slab = hk_heap_adopt_from(heap, &hk_orphans, class, fault);
+    if (slab != NULL)
+        heap->counts.slabs_adopted++;
+    return slab;
+}
+
+/* ---- Dissolution ---- */
+
+/* In place of the time at which a heap was parked. */
+#define HK_DISSOLVED UINT32_MAX
+
+/* Empties the magazines of a heap that has been parked long enough; true if it has slabs that are to become orphans. */
+static bool hk_heap_dissolve_begin(struct hk_heap *heap, uint32_t parked_before, struct hk_fault *fault)
+{
+    bool slabs = false;
+    hk_lock_acquire(&heap->lock);
+    if (heap->state == HK_HEAP_PARKED && heap->parked_at < parked_before) {
+        hk_parcels_open(heap, NULL, fault);
+        for (unsigned class = 0; class < HK_NCLASSES; class++) {
+            hk_magazine_close(heap, class, heap->parked_top, fault);
+            hk_heap_release_empty(heap, class);
+            slabs |= heap->classes[class].nslabs != 0;
+        }
+        heap->dissolving = slabs;
+        __atomic_store_n(&heap->parked_at, HK_DISSOLVED, __ATOMIC_RELAXED);
+    }
+    hk_lock_release(&heap->lock);
+    return slabs;
+}
+
+/* Both locks are held, so that nobody, nor a fork's child, sees a slab between its heap and the orphans. */
+static void hk_slab_orphan_locked(struct hk_heap *from, struct hk_slab *slab)
+{
+    hk_slab_change_owner(from, slab, &hk_orphans);
+    from->counts.slabs_orphaned++;
+    hk_slab_settle(&hk_orphans, slab);
+}
+
+static void hk_slab_orphan(struct hk_slab *slab)
+{
+    for (;;) {
+        struct hk_heap *from = hk_slab_owner(slab);
+        if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
+            return;
+        hk_lock_acquire(&hk_orphans.lock); /* of the two the one that others want more often */
+        bool locked = hk_lock_try(&from->lock);
+        if (locked) {
+            if (hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving &&
+                hk_slab_is_first(slab))
+                hk_slab_orphan_locked(from, slab);
+            hk_lock_release(&from->lock);
+        }
+        hk_lock_release(&hk_orphans.lock);
+        if (locked)
+            return;
+        hk_lock_acquire(&from->lock); /* waits for who has it, with no other lock held */
+        hk_lock_release(&from->lock);
+    }
+}
+
+void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
+{
+    bool slabs = false;
+    HK_EACH_HEAP (heap)
+        if (__atomic_load_n(&heap->state, __ATOMIC_RELAXED) == HK_HEAP_PARKED &&
+            __atomic_load_n(&heap->parked_at, __ATOMIC_RELAXED) < parked_before)
+            slabs |= hk_heap_dissolve_begin(heap, parked_before, fault);
+    if (!slabs)
+        return;
+    struct hk_slab_cursor cursor = {0};
+    struct hk_slab *found[HK_SLOTS_PER_SUPERSLAB];
+    for (unsigned n; (n = hk_pool_next_slabs(&cursor, found)) != 0;)
+        for (unsigned i = 0; i < n; i++)
+            hk_slab_orphan(found[i]);
+}
+
+/* ---- On behalf of sleeping threads ---- */
+
+static bool hk_heap_is_untended(const struct hk_heap *heap)
+{
+    return __atomic_load_n(&heap->tick, __ATOMIC_RELAXED) != __atomic_load_n(&heap->tended_tick, __ATOMIC_RELAXED);
+}
+
+static bool hk_heap_is_shared(const struct hk_heap *heap) { return heap == &hk_guests || heap == &hk_orphans; }
+
+static void hk_heaps_send(bool all, struct hk_fault *fault)
+{
+    HK_EACH_HEAP (heap) {
+        if ((!all && hk_heap_is_untended(heap)) || hk_heap_is_shared(heap))
+            continue;
+        hk_lock_acquire(&heap->lock);
+        hk_outbox_send(heap, fault);
+        hk_lock_release(&heap->lock);
+    }
+}
+
+static void hk_heaps_open(bool all, struct hk_fault *fault)
+{
+    HK_EACH_HEAP (heap) {
+        if (!all && hk_heap_is_untended(heap)) {
+            __atomic_store_n(&heap->tended_tick, __atomic_load_n(&heap->tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+            continue;
+        }
+        hk_lock_acquire(&heap->lock);
+        hk_parcels_open(heap, NULL, fault);
+        for (unsigned class = 0; class < HK_NCLASSES; class++) {
+            hk_reserve_empty(heap, class, fault);
+            hk_heap_release_empty(heap, class);
+        }
+        hk_heap_release_warm(heap);
+        hk_lock_release(&heap->lock);
+    }
+}
+
+void hk_heaps_tend(bool all, struct hk_fault *fault)
+{
+    if (all) { /* twice: an outbox may have lacked the parcels that are opened now, and parcels are passed on */
+        hk_heaps_send(true, fault);
+        hk_heaps_open(true, fault);
+    }
+    hk_heaps_send(all, fault);
+    hk_heaps_open(all, fault);
+}
+
+uint32_t hk_heaps_ticks(void)
+{
+    uint32_t ticks = 0;
+    HK_EACH_HEAP (heap)
+        ticks += __atomic_load_n(&heap->tick, __ATOMIC_RELAXED);
+    return ticks;
+}
+
+size_t hk_heaps_idle_bytes(void)
+{
+    size_t bytes = 0;
+    HK_EACH_HEAP (heap)
+        bytes += hk_look(&heap->idle_bytes);
+    return bytes;
+}
+
+/* ---- Fork ---- */
+
+/* Fork copies the pages of a process one after another while its other threads run, so what their magazines' tops and
+ * entries say need not agree in the child; and a block in an outbox may have been freed after the page was copied by
+ * which the child still reaches it. These blocks are given up: they count as live for ever. All else is guarded by
+ * locks, which the forking thread holds. */
+void hk_heaps_after_fork(const void *surviving_thread)
+{
+    HK_EACH_HEAP (heap) {
+        if (heap->dissolving) { /* by a thread that is gone */
+            heap->dissolving = false;
+            heap->parked_at = hk_clock_now();
+        }
+        if (heap->state != HK_HEAP_RUNNING || heap->thread == surviving_thread)
+            continue;
+        hk_heap_abandon(heap);
+        void *_Atomic *outbox = hk_outbox_of(heap);
+        for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) /* written only where they differ: a page is copied for that */
+            if (atomic_load_explicit(&outbox[i], memory_order_relaxed) != NULL)
+                atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
+    }
+}
