@@ -64,21 +64,24 @@ const struct hk_class hk_classes[HK_NCLASSES] = {
 
 const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1] = {HK_256(HK_SMALL_AT, 0u), HK_SMALL_AT(256u)};
 
-/* The class of nominal sizes from i KiB on, from the layout of the medium classes: four to a doubling. */
-#define HK_QUARTERS(i, doubling) (HK_CLASS_FIRST_MEDIUM + ((doubling)-2) * 4 + (((i) >> ((doubling)-2)) & 3))
-#define HK_MEDIUM_AT(i)                  \
-    ((i) < 4     ? HK_CLASS_FIRST_MEDIUM \
-     : (i) < 8   ? HK_QUARTERS(i, 2)     \
-     : (i) < 16  ? HK_QUARTERS(i, 3)     \
-     : (i) < 32  ? HK_QUARTERS(i, 4)     \
-     : (i) < 64  ? HK_QUARTERS(i, 5)     \
-     : (i) < 128 ? HK_QUARTERS(i, 6)     \
-     : (i) < 256 ? HK_QUARTERS(i, 7)     \
-     : (i) < 512 ? HK_QUARTERS(i, 8)     \
-                 : HK_QUARTERS(i, 9))
+/* The class of nominal sizes from i half KiB on, from the layout of the medium classes: 4 and 4.5 KiB, then four to a
+ * doubling. */
+#define HK_QUARTERS(i, doubling) (HK_CLASS_FIRST_MEDIUM + 2 + ((doubling)-3) * 4 + (((i) >> ((doubling)-2)) & 3))
+#define HK_MEDIUM_AT(i)                      \
+    ((i) < 8      ? HK_CLASS_FIRST_MEDIUM     \
+     : (i) < 9    ? HK_CLASS_FIRST_MEDIUM + 1 \
+     : (i) < 16   ? HK_QUARTERS(i, 3)         \
+     : (i) < 32   ? HK_QUARTERS(i, 4)         \
+     : (i) < 64   ? HK_QUARTERS(i, 5)         \
+     : (i) < 128  ? HK_QUARTERS(i, 6)         \
+     : (i) < 256  ? HK_QUARTERS(i, 7)         \
+     : (i) < 512  ? HK_QUARTERS(i, 8)         \
+     : (i) < 1024 ? HK_QUARTERS(i, 9)         \
+                  : HK_QUARTERS(i, 10))
+#define HK_1024(at, i) HK_256(at, i), HK_256(at, (i) + 256), HK_256(at, (i) + 512), HK_256(at, (i) + 768)
 
 const uint8_t hk_class_table_medium[(HK_MEDIUM_MAX - HK_MEDIUM_PAD) >> HK_MEDIUM_STEP_SHIFT] = {
-    HK_256(HK_MEDIUM_AT, 0u), HK_256(HK_MEDIUM_AT, 256u), HK_256(HK_MEDIUM_AT, 512u), HK_256(HK_MEDIUM_AT, 768u)};
+    HK_1024(HK_MEDIUM_AT, 0u), HK_1024(HK_MEDIUM_AT, 1024u)};
 
 unsigned hk_class_of_aligned(size_t n, size_t alignment)
 {

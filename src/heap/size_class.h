@@ -10,9 +10,9 @@
 #define HK_SMALL_MAX ((size_t)4096) /* the hot path looks the class of such sizes up in a table */
 #define HK_MEDIUM_PAD 64u           /* on top of the nominal sizes of medium classes */
 #define HK_MEDIUM_MAX (((size_t)1 << 20) + HK_MEDIUM_PAD)
-#define HK_NCLASSES 88u
+#define HK_NCLASSES 90u
 #define HK_CLASS_FIRST_MEDIUM 48u
-#define HK_CLASS_FIRST_ALIGNED 80u
+#define HK_CLASS_FIRST_ALIGNED 82u
 #define HK_ALIGNED_CLASS_MIN ((size_t)8 << 10) /* block size of the first aligned class */
 #define HK_CLASS_ALIGN_MAX HK_SLOT_SIZE        /* slabs start at slots, so no class is aligned beyond that */
 
@@ -41,7 +41,7 @@ extern const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1];
 HK_INLINE unsigned hk_class_of_small(size_t n) { return hk_class_table[(n + HK_MIN_ALIGN - 1) / HK_MIN_ALIGN]; }
 
 /* Class of a medium size by its nominal size, in units of the least step between classes. */
-#define HK_MEDIUM_STEP_SHIFT 10
+#define HK_MEDIUM_STEP_SHIFT 9
 extern const uint8_t hk_class_table_medium[(HK_MEDIUM_MAX - HK_MEDIUM_PAD) >> HK_MEDIUM_STEP_SHIFT];
 
 /* n in (HK_SMALL_MAX, HK_MEDIUM_MAX]. */

@@ -18,7 +18,7 @@ namespace
 {
 
 constexpr unsigned k48 = 2, k64 = 3, k4096 = 47; /* classes of one slot: 48 bytes divide no page, 64 and 4,096 do */
-constexpr unsigned kRun = 51;                    /* three slots, 23 blocks of 8,256 bytes */
+constexpr unsigned kRun = 53;                    /* three slots, 23 blocks of 8,256 bytes */
 
 size_t page_size() { return hk_os_page_size(); }
 
@@ -946,6 +946,6 @@ TEST_P(HoleModel, AgreesWithTheSlab)
 /* Sizes that divide pages and that do not, of one block on many pages and of many on one, in one slot and in many. */
 INSTANTIATE_TEST_SUITE_P(Class, HoleModel,
                          testing::Values(0u, 1u, k48, k64, 5u, 12u, 15u, 20u, 31u, 32u, 38u, 44u, k4096, 48u, 50u, kRun,
-                                         55u, 60u, 63u, 70u, 74u, 79u, 80u, 81u, 83u, 87u));
+                                         57u, 62u, 65u, 72u, 76u, 81u, 82u, 83u, 85u, 89u));
 
 } // namespace

@@ -10,7 +10,7 @@ namespace
 {
 
 constexpr unsigned k64 = 3, k1024 = 31; /* classes of one slot: 1,024 blocks of 64 bytes; 64 of 1 KiB */
-constexpr unsigned kRun = 51;           /* a class of three slots */
+constexpr unsigned kRun = 53;           /* a class of three slots */
 
 class Magazine : public HeapTest
 {
@@ -182,7 +182,7 @@ TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
 /* One each of all large classes would be 7 MiB that nobody else can reach. */
 TEST_F(Magazine, HoldLargeBlocksOnlyWhileTheHeapIsBusy)
 {
-    constexpr unsigned kLarge = 70, kSmaller = 60;
+    constexpr unsigned kLarge = 72, kSmaller = 62;
     ASSERT_GT(hk_classes[kLarge].size, 200u << 10);
     ASSERT_LT(hk_classes[kSmaller].size, 128u << 10);
     TestHeap heap;
@@ -208,7 +208,7 @@ TEST_F(Magazine, HoldLargeBlocksOnlyWhileTheHeapIsBusy)
 /* The first copy went to the slab, and the second comes when the magazine begins. */
 TEST_F(Magazine, ADoubleFreeInARowIsFoundWhereTheMagazineBegins)
 {
-    constexpr unsigned kLarge = 70;
+    constexpr unsigned kLarge = 72;
     TestHeap heap;
     void *neighbour = heap.take_one(kLarge), *p = heap.take_one(kLarge);
     ASSERT_EQ(hk_slab_of(p), hk_slab_of(neighbour));
@@ -261,7 +261,7 @@ TEST_F(Magazine, StayWithinTheirBounds)
     WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "64K");
     TestHeap heap;
     for (unsigned round = 0; round < 3; round++) {
-        for (unsigned size_class : {1u, k64, 7u, 15u, 23u, k1024, 39u, 47u, 50u, kRun, 58u}) {
+        for (unsigned size_class : {1u, k64, 7u, 15u, 23u, k1024, 39u, 47u, 52u, kRun, 60u}) {
             demand(heap, size_class, std::chrono::milliseconds(10));
             EXPECT_LE(heap->magazine_bytes, size_t{64} << 10);
             for (unsigned i = 0; i < HK_NCLASSES; i++)

@@ -20,7 +20,7 @@ namespace
 {
 
 constexpr unsigned k64 = 3, k1024 = 31, k4096 = 47; /* classes of one slot */
-constexpr unsigned kRun = 51;                       /* three slots */
+constexpr unsigned kRun = 53;                       /* three slots */
 constexpr unsigned kBlocksPerSlot = 16;             /* of 4,096 bytes: each a page, or part of one */
 constexpr size_t kMib = 1 << 20;
 constexpr size_t kWarm = 8 * kMib; /* what stays of idle memory while the process works, at least */
@@ -426,7 +426,7 @@ TEST_F(Purge, MostBoundsOneCallAndNotWhatManyDo)
 TEST_F(Purge, AfterAllOnlyPagesOfLiveBlocksHaveMemory)
 {
     prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* a huge page brings neighbours that were never asked for */
-    constexpr unsigned kClasses[] = {0, 2, k64, 12, 20, k1024, 38, k4096, 48, kRun, 60, 81};
+    constexpr unsigned kClasses[] = {0, 2, k64, 12, 20, k1024, 38, k4096, 50, kRun, 62, 83};
     uint64_t random = 7;
     auto below = [&random](uint64_t n) {
         random = random * 6364136223846793005 + 1442695040888963407;
@@ -822,7 +822,7 @@ bool holds(const void *p, size_t size)
 
 TEST_F(Purge, StaysInOrderWhateverHappens)
 {
-    constexpr unsigned kClasses[] = {0, 2, k64, 15, k1024, k4096, 50, kRun, 60, 81};
+    constexpr unsigned kClasses[] = {0, 2, k64, 15, k1024, k4096, 52, kRun, 62, 83};
     for (uint64_t seed = 1; seed <= 3; seed++) {
         SCOPED_TRACE(testing::Message() << "seed " << seed);
         uint64_t random = seed;
