@@ -36,7 +36,7 @@ static void print_waste(size_t first, size_t last)
         size_t waste = hk_classes[hk_class_of(n)].size - n;
         asked += n;
         wasted += waste;
-        most = waste > most ? waste : most;
+        most = hk_max(most, waste);
     }
     printf("| ");
     print_size(first);

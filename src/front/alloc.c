@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/options.h"
 #include "front/hot_path.h"
 #include "front/maintenance.h"
 #include "heap/heaps.h"

@@ -13,17 +13,18 @@ void *hk_malloc_slow(size_t n);
  * p's key without the thread's owner key: a class only if the slab is the thread's. */
 void hk_free_slow(void *p, size_t class);
 
-/* Sets errno; returns NULL. */
+/* Sets errno to ENOMEM; returns NULL. */
 void *hk_no_memory(void);
-/* A block above the size classes that has grown and is likely to grow again: mremap will move it without copying. */
+/* A block for what has grown beyond the size classes and is likely to grow again: a mapping, which mremap moves without
+ * copying. */
 void *hk_malloc_growing(size_t n);
 /* Zeroed. */
 void *hk_calloc_any(size_t count, size_t n);
 /* alignment is a power of two. */
 void *hk_malloc_aligned(size_t alignment, size_t n);
-/* As realloc: NULL allocates, n == 0 frees. */
+/* In realloc.c. As realloc: NULL allocates, n == 0 frees. */
 void *hk_realloc_any(void *p, size_t n, const char *call);
-/* True if p holds n bytes after the call, without having moved. */
+/* In realloc.c. True if p holds n bytes after the call, without having moved. */
 bool hk_expand_block(void *p, size_t n);
 
 void hk_free_any(void *p, const char *call);

@@ -69,7 +69,7 @@ static bool hk_class_has_blocks(const struct hk_heap_class *class)
            class->bins[HK_BIN_UNBACKED] != NULL;
 }
 
-static void hk_class_count_slab(struct hk_heap *heap, unsigned class, int more)
+static void hk_heap_count_slab(struct hk_heap *heap, unsigned class, int more)
 {
     __atomic_store_n(&heap->classes[class].nslabs, heap->classes[class].nslabs + (uint32_t)more, __ATOMIC_RELAXED);
 }
@@ -96,7 +96,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
     hk_slab_account(heap, slab, 0);
     hk_bin_unlink(heap, slab);
-    hk_class_count_slab(heap, slab->class, -1);
+    hk_heap_count_slab(heap, slab->class, -1);
     heap->counts.slabs_released++;
     heap->released = true;
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
@@ -194,10 +194,10 @@ void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_
         hk_bin_set(slab, HK_BIN_FULL);
     }
     hk_bin_unlink(from, slab);
-    hk_class_count_slab(from, slab->class, -1);
-    hk_slab_account(from, slab, 0); /* the new owner counts when blocks come or go */
+    hk_heap_count_slab(from, slab->class, -1);
+    hk_slab_account(from, slab, 0); /* the new owner counts idle bytes when blocks come or go */
     hk_slab_set_owner(slab, to);
-    hk_class_count_slab(to, slab->class, 1);
+    hk_heap_count_slab(to, slab->class, 1);
 }
 
 /* ---- Opening slabs ---- */
@@ -239,7 +239,7 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
         hk_bin_set(slab, HK_BIN_FULL);
         hk_slab_trim_tail(slab, class);
         hk_slab_init(slab, class, heap);
-        hk_class_count_slab(heap, class, 1);
+        hk_heap_count_slab(heap, class, 1);
         heap->counts.slabs_opened++;
     }
     heap->classes[class].current = slab;

@@ -147,10 +147,11 @@ HK_INLINE uint32_t hk_heap_nslabs(const struct hk_heap *heap, unsigned class)
 }
 /* Puts a slab where its free blocks belong, after they changed; releases it if it is empty. */
 void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
-/* Takes the fullest slab of a class that has free blocks out of the bins, as the one to refill from; NULL if none
- * has. */
+/* Puts the slab that was refilled from back into its bin, and takes one with free blocks from the fullest bin in its
+ * place; NULL, and there is none to refill from, if no slab of the class has any. */
 struct hk_slab *hk_heap_next_slab(struct hk_heap *heap, unsigned class);
-/* Makes a slab another heap's, whose lock is held too. It lies in no bin then. */
+/* Makes a slab another heap's, and counts it there. Both locks are held, and no magazine or reserve of `from` holds a
+ * block of it. Afterwards it is in no bin: the caller settles it, or refills from it. */
 void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_heap *to);
 /* Releases the slabs of a class that were kept though they are empty. */
 void hk_heap_release_empty(struct hk_heap *heap, unsigned class);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "heap/clock.h"
 #include "heap/magazine.h"
 #include "heap/meta.h"
 #include "heap/remote.h"

@@ -2,16 +2,17 @@
  * All heaps: how threads come by one and leave it, and what passes from one heap to another.
  *
  * The heap of a thread that ended is parked, with its slabs and magazines, for the next thread. Who needs a slab
- * meanwhile may adopt one from it; a heap that stays parked is dissolved: its slabs become orphans, to be adopted by
- * whoever needs them. A slab changes its owner under the locks of both, of which one is only tried.
+ * meanwhile may adopt one from it, or from the guests; a heap that stays parked is dissolved: its slabs become orphans,
+ * to be adopted by whoever needs them. A slab changes its owner under the locks of both, of which one is only tried.
+ * And heaps whose threads sleep are tended on their behalf.
  */
 #ifndef HK_HEAP_HEAPS_H
 #define HK_HEAP_HEAPS_H
 
 #include "heap/heap.h"
 
-extern struct hk_heap hk_guests;
-extern struct hk_heap hk_orphans;
+extern struct hk_heap hk_guests;  /* serves threads that have no heap */
+extern struct hk_heap hk_orphans; /* owns slabs that nobody does */
 
 extern struct hk_lock hk_heaps_lock; /* guards the lists; the heaps of all exited threads are on the parked list */
 /* All heaps, the two shared ones included; grows at the head and never shrinks. */
@@ -26,8 +27,8 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread);
 bool hk_heaps_any_parked(void);
 /* The thread is gone: keeps slabs and magazines for the next one. Takes both locks. */
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Takes a slab with free blocks over from a heap without a thread, for a heap whose lock is held; NULL if none is to be
- * had without waiting. */
+/* Takes a slab with free blocks over from the guests, a parked heap or the orphans, for a heap whose lock is held; NULL
+ * if none is to be had without waiting. It is the heap's then, but neither in a bin nor the one to refill from. */
 struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fault *fault);
 /* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
  * No lock held. */

@@ -67,7 +67,7 @@ const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1] = {HK_256(HK_SMALL
 /* The class of nominal sizes from i half KiB on, from the layout of the medium classes: 4 and 4.5 KiB, then four to a
  * doubling. */
 #define HK_QUARTERS(i, doubling) (HK_CLASS_FIRST_MEDIUM + 2 + ((doubling)-3) * 4 + (((i) >> ((doubling)-2)) & 3))
-#define HK_MEDIUM_AT(i)                      \
+#define HK_MEDIUM_AT(i)                       \
     ((i) < 8      ? HK_CLASS_FIRST_MEDIUM     \
      : (i) < 9    ? HK_CLASS_FIRST_MEDIUM + 1 \
      : (i) < 16   ? HK_QUARTERS(i, 3)         \

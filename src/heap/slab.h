@@ -45,7 +45,7 @@ struct hk_slab {
 
     /* Line two. */
     HK_CACHE_ALIGNED struct hk_superslab *superslab; /* constant */
-    /* NULL while the slot is not ACTIVE. Written under the owner's lock, read by anyone. */
+    /* NULL while the slot is not ACTIVE. Written under the lock of the owner, and of the next one; read by anyone. */
     struct hk_heap *_Atomic owner;
     uint64_t free_words[HK_SLAB_WORDS_NEAR];
 };

@@ -213,7 +213,7 @@ static bool hk_region_reserve(size_t n)
     if (left > 0 && !hk_region_carve(left))
         return false;
     for (size_t step = hk_superslabs.region_step; step >= 1; step /= 2) {
-        size_t size = (step > n ? step : n) * HK_SUPERSLAB_SIZE;
+        size_t size = hk_max(step, n) * HK_SUPERSLAB_SIZE;
         char *region = hk_os_reserve(size, HK_SUPERSLAB_SIZE);
         if (region != NULL) {
             /* As a whole, before any of it is used: a part would be a mapping of its own. Small pages are the rule:
@@ -285,12 +285,12 @@ static void hk_cache_note_wanted(size_t regretted)
 {
     size_t most = hk_option(superslab_max_cached);
     size_t wanted = hk_superslabs.wanted + regretted;
-    hk_add_visibly(&hk_superslabs.wanted, (wanted < most ? wanted : most) - hk_superslabs.wanted);
+    hk_add_visibly(&hk_superslabs.wanted, hk_min(wanted, most) - hk_superslabs.wanted);
 }
 
 static void hk_cache_note_unwanted(size_t purged)
 {
-    hk_add_visibly(&hk_superslabs.wanted, -(purged < hk_superslabs.wanted ? purged : hk_superslabs.wanted));
+    hk_add_visibly(&hk_superslabs.wanted, -hk_min(purged, hk_superslabs.wanted));
 }
 
 /* A large block takes a superslab. Keys of slots that were here would name slabs that are no longer there; of an
@@ -316,7 +316,7 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
             hk_lru_remove(superslab);
         } else if (superslab->freed_at_ms != 0) { /* it had memory before */
             regretted++;
-            latest_ms = latest_ms > superslab->freed_at_ms ? latest_ms : superslab->freed_at_ms;
+            latest_ms = hk_max(latest_ms, superslab->freed_at_ms);
         }
         superslab->resident = false;
         if (state == HK_SUPERSLAB_LARGE)
@@ -448,8 +448,7 @@ size_t hk_superslabs_max_cached(void)
     size_t by_count = hk_option(superslab_max_cached);
     size_t by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
     size_t by_demand = HK_CACHED_FIRST + hk_look(&hk_superslabs.wanted) + hk_purge_prewarmed() / HK_SUPERSLAB_SIZE;
-    size_t by_option = by_count < by_bytes ? by_count : by_bytes;
-    return by_demand < by_option ? by_demand : by_option;
+    return hk_min(by_demand, hk_min(by_count, by_bytes));
 }
 
 bool hk_superslabs_are_too_many(void)

@@ -3,6 +3,8 @@
  */
 #include "test_heap.h"
 
+#include <memory>
+
 namespace
 {
 

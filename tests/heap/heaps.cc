@@ -1,6 +1,6 @@
 /*
  * All heaps: who gets whose slabs, and what becomes of a thread's when it ends.
- * From one thread, which works several heaps in turn.
+ * Mostly from one thread, which works several heaps in turn.
  */
 #include "test_heap.h"
 

@@ -945,7 +945,7 @@ TEST_P(HoleModel, AgreesWithTheSlab)
 
 /* Sizes that divide pages and that do not, of one block on many pages and of many on one, in one slot and in many. */
 INSTANTIATE_TEST_SUITE_P(Class, HoleModel,
-                         testing::Values(0u, 1u, k48, k64, 5u, 12u, 15u, 20u, 31u, 32u, 38u, 44u, k4096, 48u, 50u, kRun,
-                                         57u, 62u, 65u, 72u, 76u, 81u, 82u, 83u, 85u, 89u));
+                         testing::Values(0u, 1u, k48, k64, 5u, 12u, 15u, 20u, 31u, 32u, 38u, 44u, k4096, 48u, 49u, 52u,
+                                         kRun, 57u, 62u, 65u, 72u, 76u, 81u, 82u, 83u, 85u, 89u));
 
 } // namespace

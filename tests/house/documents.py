@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
 """Checks that what docs/architecture.md and docs/protocol-rules.md name is there.
 
-A function in backquotes after a file's name is in that file, or in its header; other names of ours are somewhere in
-src/ or include/. In the rules, Group.Name after a program is a test in that program's sources, and .Name another of the
-same group.
+A function, variable or macro in backquotes after the names of files, in one row of a table or one line of text, is
+defined in one of these files, or in its header or source; without a file before it, it is somewhere in src/ or
+include/.
+In the rules, Group.Name after a program is a test in that program's source, and .Name another of the same group.
 """
 
 import os
@@ -14,35 +15,46 @@ from pathlib import Path
 ROOT = Path(os.environ["HAKMEM_SOURCE_DIR"])
 SRC = ROOT / "src"
 
-FILE = r"(?:base|heap|front|api|observe)/\w+\.(?:c|h|def)"
+FILE = r"(?<![\w/])(?:base|heap|front|api|observe)/\w+\.(?:c|h|def)\b"
 WORD = re.compile(rf"(?P<file>{FILE})|`(?P<name>(?:hk|hak|HK)_\w+)")
+COMMENT = re.compile(r"/\*.*?\*/", re.S)
 TEST = re.compile(r"TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)")
 RULE_TEST = re.compile(r"(?:(?P<program>\w+): )?(?P<group>[A-Z]\w*)?\.(?P<name>[A-Z]\w+)")
 
 
-def text_of(path):
-    """A source file and, for a .c, its header: functions that headers inline count as the file's."""
-    return "".join(p.read_text() for p in (path, path.with_suffix(".h")) if p.is_file())
+def code_of(path):
+    return COMMENT.sub("", path.read_text()) if path.is_file() else ""
+
+
+def defines(path, name):
+    """True if a source file, or its header, or a header's source, defines a name: not indented, and no declaration."""
+    code = "".join(code_of(path.with_suffix(suffix)) for suffix in {path.suffix, ".c", ".h"})
+    if re.search(rf"^#define {name}\b|^(?!extern)[a-zA-Z].*\b{name}(?: =|;|\[)", code, re.M):
+        return True
+    functions = re.finditer(rf"^[a-zA-Z].*\b{name}\([^;{{]*(.)", code, re.M)
+    return any(match[1] == "{" for match in functions)
 
 
 def missing_names(document):
-    everything = "".join(p.read_text() for top in (SRC, ROOT / "include") for p in sorted(top.rglob("*")) if p.is_file())
+    sources = [path for top in (SRC, ROOT / "include") for path in sorted(top.rglob("*")) if path.is_file()]
+    everything = "".join(map(code_of, sources))
     for number, line in enumerate(document.read_text().splitlines(), 1):
-        for cell in line.split("|"):
-            files = []
-            after_name = False
-            for match in WORD.finditer(cell):
-                if match["file"]:
-                    files = files * (not after_name) + [SRC / match["file"]]
-                    after_name = False
-                    if not files[-1].is_file():
-                        yield f"{document.name}:{number}: there is no src/{match['file']}"
-                    continue
-                after_name = True  # a file after this begins another list
-                where = "".join(map(text_of, files)) if files else everything
-                if not re.search(rf"\b{match['name']}\b", where):
-                    yield f"{document.name}:{number}: {match['name']} is not in " + (
-                        " or ".join(str(f.relative_to(ROOT)) for f in files) or "src/ or include/")
+        files, complete = [], False
+        for match in WORD.finditer(line):
+            if match["file"]:
+                files = [] if complete else files
+                complete = False
+                files.append(SRC / match["file"])
+                if not files[-1].is_file():
+                    yield f"{document.name}:{number}: there is no src/{match['file']}"
+                continue
+            complete = True  # a file that follows begins another list
+            name = match["name"]
+            if files and not any(defines(path, name) for path in files):
+                names = " or ".join(path.relative_to(ROOT).as_posix() for path in files)
+                yield f"{document.name}:{number}: {name} is not defined in {names}"
+            elif not re.search(rf"\b{name}\b", everything):
+                yield f"{document.name}:{number}: {name} is nowhere in src/ or include/"
 
 
 def tests_of(program):

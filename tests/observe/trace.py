@@ -13,10 +13,13 @@ import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 SLOT = 64 << 10
 SUPERSLAB = 2 << 20
 SLOTS = SUPERSLAB // SLOT
+SIZE_CLASSES = Path(os.environ["HAKMEM_SOURCE_DIR"]) / "src/heap/size_class.h"
+CLASSES = int(re.search(r"#define HK_NCLASSES (\d+)u", SIZE_CLASSES.read_text())[1])
 KINDS = ["purge", "slot", "lru", "drain"]
 
 failures = 0
@@ -81,7 +84,7 @@ def check_values(lines):
         if "slot" in f:
             check(f["slots"] >= 1 and f["slot"] + f["slots"] <= SLOTS, event, f)
         if "class" in f:
-            check(f["class"] < 88, event, f)
+            check(f["class"] < CLASSES, event, f)
         if event == "purge slots":
             check(1 <= f["slots"] + f["failed"] <= SLOTS and f["failed"] == 0, event, f)
         elif event == "purge holes":
