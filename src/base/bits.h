@@ -37,7 +37,7 @@ HK_INLINE uint32_t hk_runs32(uint32_t x, unsigned n)
     /* After each step bit i says that `have` bits from i on are set. */
     unsigned have = 1;
     while (x != 0 && have < n) {
-        unsigned step = n - have < have ? n - have : have;
+        unsigned step = (unsigned)hk_min(n - have, have);
         x &= x >> step;
         have += step;
     }

@@ -143,7 +143,7 @@ struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fa
      * class does not begin a second one. */
     if (heap->classes[class].nslabs == 0 && heap != &hk_guests)
         slab = hk_heap_adopt_from(heap, &hk_guests, class, fault);
-    if (slab == NULL && __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL && hk_lock_try(&hk_heaps_lock)) {
+    if (slab == NULL && hk_heaps_any_parked() && hk_lock_try(&hk_heaps_lock)) {
         struct hk_heap *from = hk_parked;
         for (unsigned i = 0; i < HK_PARKED_LOOKS && from != NULL && slab == NULL; i++, from = from->next_parked)
             if (hk_heap_nslabs(from, class) != 0)

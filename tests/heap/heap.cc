@@ -8,9 +8,6 @@
 namespace
 {
 
-constexpr unsigned k64 = 3, k1024 = 31; /* classes of one slot: 1,024 blocks of 64 bytes; 64 of 1 KiB */
-constexpr unsigned kRun = 53;           /* a class of three slots */
-
 class Heap : public HeapTest
 {
 };

@@ -10,9 +10,6 @@
 namespace
 {
 
-constexpr unsigned k64 = 3, k1024 = 31; /* classes of one slot: 1,024 blocks of 64 bytes; 64 of 1 KiB */
-constexpr unsigned kRun = 53;           /* a class of three slots */
-
 class Heaps : public HeapTest
 {
 };
@@ -146,7 +143,7 @@ TEST_F(Heaps, DissolvingWaitsForTheOrphansWithNoOtherLock)
 
 TEST_F(Heaps, DissolvingDoesNotMindHowManySlabsThereAre)
 {
-    constexpr unsigned kSlabs = 700, kClass = 52;
+    constexpr unsigned kSlabs = 700, kClass = class_of_blocks(7232);
     TestHeap other, heap;
     std::vector<std::vector<void *>> slabs;
     for (unsigned i = 0; i < kSlabs; i++)

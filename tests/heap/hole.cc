@@ -17,9 +17,6 @@
 namespace
 {
 
-constexpr unsigned k48 = 2, k64 = 3, k4096 = 47; /* classes of one slot: 48 bytes divide no page, 64 and 4,096 do */
-constexpr unsigned kRun = 53;                    /* three slots, 23 blocks of 8,256 bytes */
-
 size_t page_size() { return hk_os_page_size(); }
 
 char *page_of(const void *p)

@@ -339,7 +339,7 @@ TEST_F(Large, APointerBehindTheFirstSlotOfARunIsNobodys)
     /* Slabs lie there first: their keys must not make an interior pointer of the run a double free of theirs. */
     {
         TestHeap heap;
-        std::vector<void *> blocks = heap.take(HK_CLASS_FIRST_ALIGNED - 1, 8);
+        std::vector<void *> blocks = heap.take(class_of_blocks(1048640), 8);
         heap.give(blocks);
     }
     trim_all();

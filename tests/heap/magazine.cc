@@ -9,9 +9,6 @@
 namespace
 {
 
-constexpr unsigned k64 = 3, k1024 = 31; /* classes of one slot: 1,024 blocks of 64 bytes; 64 of 1 KiB */
-constexpr unsigned kRun = 53;           /* a class of three slots */
-
 class Magazine : public HeapTest
 {
 };
@@ -182,7 +179,7 @@ TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
 /* One each of all large classes would be 7 MiB that nobody else can reach. */
 TEST_F(Magazine, HoldLargeBlocksOnlyWhileTheHeapIsBusy)
 {
-    constexpr unsigned kLarge = 72, kSmaller = 62;
+    constexpr unsigned kLarge = class_of_blocks(229440), kSmaller = class_of_blocks(41024);
     ASSERT_GT(hk_classes[kLarge].size, 200u << 10);
     ASSERT_LT(hk_classes[kSmaller].size, 128u << 10);
     TestHeap heap;
@@ -208,7 +205,7 @@ TEST_F(Magazine, HoldLargeBlocksOnlyWhileTheHeapIsBusy)
 /* The first copy went to the slab, and the second comes when the magazine begins. */
 TEST_F(Magazine, ADoubleFreeInARowIsFoundWhereTheMagazineBegins)
 {
-    constexpr unsigned kLarge = 72;
+    constexpr unsigned kLarge = class_of_blocks(229440);
     TestHeap heap;
     void *neighbour = heap.take_one(kLarge), *p = heap.take_one(kLarge);
     ASSERT_EQ(hk_slab_of(p), hk_slab_of(neighbour));

@@ -7,7 +7,7 @@
 namespace
 {
 
-constexpr unsigned kClass = 3, kOther = 31, kRun = 53; /* the last has slabs of three slots */
+constexpr unsigned kClass = k64, kOther = k1024;
 
 using Counts = struct hk_pool_counts;
 
@@ -287,7 +287,7 @@ TEST_F(Pool, ARunThatWasCutDoesNotHideTheOthersOfItsClass)
 /* Or small slabs, which stay, would take what a large block leaves, and the next one would need another superslab. */
 TEST_F(Pool, LongRunsHaveSuperslabsOfTheirOwn)
 {
-    constexpr unsigned kLong = 81; /* a slab of 17 slots */
+    constexpr unsigned kLong = class_of_blocks(1048640); /* a slab of 17 slots */
     const size_t before_all = hk_superslab_counts.carved;
     std::vector<hk_slab *> stay;
     for (unsigned i = 0; i < 320; i++) {

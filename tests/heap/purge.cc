@@ -19,8 +19,6 @@
 namespace
 {
 
-constexpr unsigned k64 = 3, k1024 = 31, k4096 = 47; /* classes of one slot */
-constexpr unsigned kRun = 53;                       /* three slots */
 constexpr unsigned kBlocksPerSlot = 16;             /* of 4,096 bytes: each a page, or part of one */
 constexpr size_t kMib = 1 << 20;
 constexpr size_t kWarm = 8 * kMib; /* what stays of idle memory while the process works, at least */

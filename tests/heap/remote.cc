@@ -13,9 +13,6 @@
 namespace
 {
 
-constexpr unsigned k64 = 3, k1024 = 31; /* classes of one slot: 1,024 blocks of 64 bytes; 64 of 1 KiB */
-constexpr unsigned kRun = 53;           /* a class of three slots, 23 blocks */
-
 using Blocks = std::vector<void *>;
 using Parcels = std::vector<Blocks>;
 using Heaps = std::vector<std::unique_ptr<TestHeap>>;
@@ -600,7 +597,7 @@ TEST_F(RemoteStowed, ADoubleFreeInARowIsFoundAtOnce)
 /* A magazine of one block is full when the second free comes, and must not make room for it. */
 TEST_F(RemoteStowed, ADoubleFreeInARowIsFoundAtOnceInAMagazineOfOneBlock)
 {
-    for (unsigned c : {63u, 69u}) {
+    for (unsigned c : {class_of_blocks(49216), class_of_blocks(131136)}) {
         void *p = owner.take_one(c), *other = owner.take_one(c);
         owner.free(c, p); /* so that there is a magazine */
         ASSERT_EQ(owner->classes[c].capacity, 1);

@@ -13,6 +13,25 @@
 #include "c_end.h"
 #include "slab_blocks.h"
 
+/* The class that has blocks of a size; none is an error of the compiler's. */
+constexpr unsigned class_of_blocks(uint32_t size)
+{
+    constexpr uint32_t sizes[] = {
+#define HK_CLASS(index, block_size, nslots) block_size,
+#include "heap/size_class.def"
+#undef HK_CLASS
+    };
+    unsigned size_class = 0;
+    while (sizes[size_class] != size)
+        size_class++;
+    return size_class;
+}
+
+/* Classes of one slot. 48 bytes divide no page, the others do, or are divided by one. */
+constexpr unsigned k48 = class_of_blocks(48), k64 = class_of_blocks(64), k1024 = class_of_blocks(1024),
+                   k4096 = class_of_blocks(4096);
+constexpr unsigned kRun = class_of_blocks(8256); /* of three slots, 23 blocks */
+
 inline uintptr_t align_down(uintptr_t n, size_t alignment) { return n / alignment * alignment; }
 
 class HeldLock

@@ -7,28 +7,28 @@ include/.
 In the rules, Group.Name after a program is a test in that program's source, and .Name another of the same group.
 """
 
-import os
+import functools
 import re
 import sys
-from pathlib import Path
 
-ROOT = Path(os.environ["HAKMEM_SOURCE_DIR"])
-SRC = ROOT / "src"
+from layers import SRC, code_of
+
+ROOT = SRC.parent
 
 FILE = r"(?<![\w/])(?:base|heap|front|api|observe)/\w+\.(?:c|h|def)\b"
 WORD = re.compile(rf"(?P<file>{FILE})|`(?P<name>(?:hk|hak|HK)_\w+)")
-COMMENT = re.compile(r"/\*.*?\*/", re.S)
 TEST = re.compile(r"TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)")
 RULE_TEST = re.compile(r"(?:(?P<program>\w+): )?(?P<group>[A-Z]\w*)?\.(?P<name>[A-Z]\w+)")
 
 
-def code_of(path):
-    return COMMENT.sub("", path.read_text()) if path.is_file() else ""
+@functools.cache
+def code_in(path):
+    return code_of(path.read_text()) if path.is_file() else ""
 
 
 def defines(path, name):
     """True if a source file, or its header, or a header's source, defines a name: not indented, and no declaration."""
-    code = "".join(code_of(path.with_suffix(suffix)) for suffix in {path.suffix, ".c", ".h"})
+    code = "".join(code_in(path.with_suffix(suffix)) for suffix in {path.suffix, ".c", ".h"})
     if re.search(rf"^#define {name}\b|^(?!extern)[a-zA-Z].*\b{name}(?: =|;|\[)", code, re.M):
         return True
     functions = re.finditer(rf"^[a-zA-Z].*\b{name}\([^;{{]*(.)", code, re.M)
@@ -37,7 +37,7 @@ def defines(path, name):
 
 def missing_names(document):
     sources = [path for top in (SRC, ROOT / "include") for path in sorted(top.rglob("*")) if path.is_file()]
-    everything = "".join(map(code_of, sources))
+    everything = "".join(map(code_in, sources))
     for number, line in enumerate(document.read_text().splitlines(), 1):
         files, complete = [], False
         for match in WORD.finditer(line):
@@ -57,6 +57,7 @@ def missing_names(document):
                 yield f"{document.name}:{number}: {name} is nowhere in src/ or include/"
 
 
+@functools.cache
 def tests_of(program):
     """heap_pool is built from tests/heap/pool.cc."""
     source = ROOT / "tests" / (program.replace("_", "/", 1) + ".cc")
