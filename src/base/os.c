@@ -174,9 +174,9 @@ bool hk_os_decommit(void *p, size_t size)
     return true;
 }
 
-void hk_os_advise_huge(void *p, size_t size) { hk_madvise(p, size, MADV_HUGEPAGE); }
+bool hk_os_advise_huge(void *p, size_t size) { return hk_madvise(p, size, MADV_HUGEPAGE); }
 
-void hk_os_advise_small(void *p, size_t size) { hk_madvise(p, size, MADV_NOHUGEPAGE); }
+bool hk_os_advise_small(void *p, size_t size) { return hk_madvise(p, size, MADV_NOHUGEPAGE); }
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23

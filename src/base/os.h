@@ -28,8 +28,8 @@ bool hk_os_purge(void *p, size_t size);
 /* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does
  * not (locked memory), but may split the mapping. */
 bool hk_os_decommit(void *p, size_t size);
-/* Asks for huge pages in the whole of a mapping. A refusal is of no consequence. */
-void hk_os_advise_huge(void *p, size_t size);
+/* Asks for huge pages. A refusal is of no consequence. In a part of a mapping, that becomes one of its own. */
+bool hk_os_advise_huge(void *p, size_t size);
 /* Changes the size of a mapping, in place or not at all. */
 bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size);
 /* Changes the size of a mapping, moving it to where there is room; its new address, or NULL with nothing changed. */
@@ -48,8 +48,8 @@ bool hk_os_read_file(const char *path, char *to, size_t size);
 /* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content
  * stays. */
 void hk_os_populate(void *p, size_t size);
-/* Asks for no huge pages in the whole of a mapping. */
-void hk_os_advise_small(void *p, size_t size);
+/* Asks for no huge pages, likewise. */
+bool hk_os_advise_small(void *p, size_t size);
 
 uint64_t hk_os_process_id(void);
 /* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */

@@ -4,6 +4,7 @@
 
 #include "front/thread.h"
 #include "heap/heaps.h"
+#include "heap/huge_pages.h"
 #include "heap/large.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
@@ -40,6 +41,7 @@ static void hk_fork_release(void)
 static void hk_fork_child(void)
 {
     hk_purge_after_fork();
+    hk_huge_pages_after_fork();
     hk_superslabs_after_fork();
     hk_large_after_fork();
     hk_pool_after_fork();

@@ -88,10 +88,6 @@ static void hk_slab_mark_used(struct hk_slab *slab)
     __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
 }
 
-/* Slabs of one slot leave it to the next, or take it, as it is; but not those that would have to give back what the
- * other has touched of it. */
-static bool hk_class_may_be_warm(unsigned class) { return hk_classes[class].slots == 1 && !hk_class_has_tail(class); }
-
 static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
     hk_slab_account(heap, slab, 0);
@@ -102,7 +98,9 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
         hk_purge_regret(hk_holes_bytes(slab));
     hk_slab_fini(slab);
-    if (hk_class_may_be_warm(slab->class) && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING)
+    /* A slab leaves its slot to the next, or takes it, as it is; but not if it would have to give back what the other
+     * has touched of it. */
+    if (hk_class_fills_slot(slab->class) && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING)
         heap->warm[heap->nwarm++] = slab; /* for the next slab */
     else
         hk_pool_release(slab, slab->slots);
@@ -204,15 +202,20 @@ void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_
 
 static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
 {
-    if (hk_classes[class].slots != 1)
-        return hk_pool_acquire_run(class);
-    if (heap->nwarm > 0 && hk_class_may_be_warm(class)) {
+    size_t grown;
+    if (hk_classes[class].slots != 1) {
+        struct hk_slab *run = hk_pool_acquire_run(class, &grown);
+        heap->grown_bytes += grown;
+        return run;
+    }
+    if (heap->nwarm > 0 && hk_class_fills_slot(class)) {
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
     struct hk_slab *acquired[HK_WARM_SLOTS];
     unsigned room = HK_WARM_SLOTS - heap->nwarm;
-    unsigned got = hk_pool_acquire_slots(class, acquired, (unsigned)hk_max(room, 1));
+    unsigned got = hk_pool_acquire_slots(class, acquired, (unsigned)hk_max(room, 1), &grown);
+    heap->grown_bytes += grown;
     if (got == 0)
         return NULL;
     heap->counts.warm_prefills += got > 1;

@@ -291,6 +291,14 @@ size_t hk_heaps_idle_bytes(void)
     return bytes;
 }
 
+size_t hk_heaps_running(void)
+{
+    size_t n = 0;
+    HK_EACH_HEAP (heap)
+        n += __atomic_load_n(&heap->state, __ATOMIC_RELAXED) == HK_HEAP_RUNNING;
+    return n;
+}
+
 /* ---- Fork ---- */
 
 /* Fork copies the pages of a process one after another while its other threads run, so what their magazines' tops and

@@ -40,6 +40,8 @@ void hk_heaps_tend(bool all, struct hk_fault *fault);
 uint32_t hk_heaps_ticks(void);
 /* Sum of all heaps' idle bytes. */
 size_t hk_heaps_idle_bytes(void);
+/* How many heaps have a thread now; may be outdated. */
+size_t hk_heaps_running(void);
 /* In the child of a fork, all locks held: heaps of threads that are gone are parked. */
 void hk_heaps_after_fork(const void *surviving_thread);
 

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/os.h"
+#include "heap/huge_pages.h"
 #include "heap/purge.h"
 
 /* Blocks lo to hi of a slab, both included; none if lo > hi. */
@@ -151,7 +152,9 @@ size_t hk_holes_purge(struct hk_holes *holes)
     char *start = slab->blocks - hk_first_offset(slab);
     unsigned per_slot = hk_pages_per_slot_shift();
     unsigned pages = (unsigned)slab->slots << per_slot;
+    unsigned last = hk_last_page_of(slab, hk_slab_class(slab)->nblocks - 1u);
     size_t bytes = 0;
+    hk_huge_pages_end_unlocked(slab->superslab);
     for (unsigned page = 0; page < pages;) {
         unsigned end = page;
         while (end < pages && (holes->pages[end >> per_slot] & hk_page_bit(end)) != 0)
@@ -161,7 +164,9 @@ size_t hk_holes_purge(struct hk_holes *holes)
             continue;
         }
         size_t size = (size_t)(end - page) << hk_page_shift();
-        if (hk_os_purge(start + ((size_t)page << hk_page_shift()), size)) {
+        /* What lies behind the last block has memory if the superslab was populated; it goes with the page of that. */
+        size_t tail = end == last + 1 ? (size_t)(pages - end) << hk_page_shift() : 0;
+        if (hk_os_purge(start + ((size_t)page << hk_page_shift()), size + tail)) {
             bytes += size;
             page = end;
         } else {

@@ -22,7 +22,8 @@ struct hk_holes {
 
 /* Takes the free blocks off the pages on which no block is live; false if there is no such page with memory. */
 bool hk_holes_open(struct hk_holes *holes, struct hk_slab *slab);
-/* Gives the pages back; returns bytes. Needs no lock: nobody else touches the blocks. */
+/* Gives the pages back; returns bytes. Needs no lock, since nobody else touches the blocks; takes the pool's if they
+ * are part of a huge page. */
 size_t hk_holes_purge(struct hk_holes *holes);
 /* Puts the blocks back. */
 void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault);

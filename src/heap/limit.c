@@ -41,6 +41,16 @@ bool hk_limit_allows(size_t more)
     return hard == 0 || in_use + more <= hard;
 }
 
+bool hk_limit_leaves(size_t more)
+{
+    uint64_t soft = hk_option(limit_soft);
+    uint64_t hard = hk_option(limit_hard);
+    if (HK_LIKELY((soft | hard) == 0))
+        return true;
+    size_t then = hk_limit_in_use() + more;
+    return (soft == 0 || then <= soft) && (hard == 0 || then <= hard);
+}
+
 bool hk_limit_relieve(void) { return atomic_exchange_explicit(&hk_limit_pressing, false, memory_order_relaxed); }
 
 /* ---- The cgroup's limit ---- */

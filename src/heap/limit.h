@@ -13,6 +13,8 @@
 /* True if so much more may be taken. The caller keeps the pool's lock until it has counted that, or two threads could
  * take the same room; what is counted is read without a lock. */
 bool hk_limit_allows(size_t more);
+/* True if so much more would stay below both limits; for what need not be taken, so that nothing is purged for it. */
+bool hk_limit_leaves(size_t more);
 /* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_relieve. */
 extern _Atomic bool hk_limit_pressing;
 HK_INLINE bool hk_limit_is_pressing(void) { return atomic_load_explicit(&hk_limit_pressing, memory_order_relaxed); }

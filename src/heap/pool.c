@@ -3,6 +3,7 @@
 #include "base/os.h"
 #include "base/trace.h"
 #include "heap/clock.h"
+#include "heap/huge_pages.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
@@ -15,6 +16,9 @@ static struct {
     uint32_t bins_nonempty[2];
     struct hk_slab *empty[HK_NCLASSES]; /* EMPTY runs by the class that used them last, as their first slots */
     uint64_t empty_nonempty[(HK_NCLASSES + 63) / 64];
+    /* Since the lock was taken: */
+    struct hk_superslab *bare; /* carved, and to be populated when the lock has been released */
+    size_t grown;              /* bytes of populated slots that were taken: growth, though they have memory */
 } hk_pool; /* guarded by hk_pool_lock */
 
 /* ---- Carved superslabs by room ---- */
@@ -187,6 +191,21 @@ static struct hk_slab *hk_empty_find(unsigned class)
     return NULL;
 }
 
+static void hk_populated_add(struct hk_superslab *superslab)
+{
+    superslab->populated = ~0u;
+    hk_add_visibly(&hk_pool_counts.slots_populated, HK_SLOTS_PER_SUPERSLAB);
+}
+
+/* Slots of these are not populated any more. Returns the bytes of those that were. */
+static size_t hk_populated_remove(struct hk_superslab *superslab, uint32_t slots)
+{
+    unsigned n = hk_count_bits32(superslab->populated & slots);
+    superslab->populated &= ~slots;
+    hk_add_visibly(&hk_pool_counts.slots_populated, -(size_t)n);
+    return n * HK_SLOT_SIZE;
+}
+
 /* Puts a superslab whose slots have changed where it belongs; gives it back if no slot is in use. */
 static void hk_superslab_rebin(struct hk_superslab *superslab)
 {
@@ -198,6 +217,7 @@ static void hk_superslab_rebin(struct hk_superslab *superslab)
     }
     if (bin == HK_SLOTS_PER_SUPERSLAB) {
         hk_empty_each(superslab, hk_empty_unlink);
+        hk_populated_remove(superslab, ~0u);
         hk_pool_counts.superslab_releases++;
         hk_superslabs_release(superslab, 1, superslab->empty != 0);
     }
@@ -211,8 +231,9 @@ static void hk_empty_renew(struct hk_slab *run)
     hk_empty_link(run);
 }
 
-/* A superslab for slabs of a class, and others like it. */
-static struct hk_superslab *hk_superslab_carve(unsigned class)
+/* A superslab for slabs of a class, and others like it; one to be populated, perhaps, if the caller does that
+ * (hk_pool_unlock). */
+static struct hk_superslab *hk_superslab_carve(unsigned class, bool populates)
 {
     struct hk_superslab *superslab = hk_superslabs_acquire(1, HK_SUPERSLAB_CARVED);
     if (superslab == NULL)
@@ -237,8 +258,18 @@ static struct hk_superslab *hk_superslab_carve(unsigned class)
     else
         hk_pool_counts.stage3_cached++;
     bool anew = superslab->zero || superslab->was_large;
-    if (anew)
-        hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, superslab->zero ? 0 : HK_SUPERSLAB_SIZE);
+    bool populate = superslab->zero && populates && hk_class_fills_slot(class) && hk_huge_pages_begin(superslab);
+    if (populate) {
+        hk_populated_add(superslab);
+        __atomic_store_n(&superslab->populating, true, __ATOMIC_RELAXED);
+        hk_pool.bare = superslab;
+    } else if (superslab->zero) {
+        hk_huge_pages_end(superslab);
+    }
+    if (anew) {
+        size_t touched = superslab->zero && !populate ? 0 : HK_SUPERSLAB_SIZE;
+        hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, touched);
+    }
     if (anew || superslab->long_runs != hk_class_is_long(class)) {
         superslab->empty = 0;
         hk_empty_add(superslab, ~0u, class, hk_clock_now());
@@ -263,6 +294,8 @@ static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned fi
         hk_purge_regret(hk_count_bits32(superslab->purged & mask) * HK_SLOT_SIZE);
         superslab->purged &= ~mask;
     }
+    if (HK_UNLIKELY((superslab->populated & mask) != 0))
+        hk_pool.grown += hk_populated_remove(superslab, mask);
     hk_add_visibly(&hk_pool_counts.slots_active, n);
     hk_superslab_rebin(superslab);
     return &superslab->table->slabs[first];
@@ -297,14 +330,28 @@ static struct hk_slab *hk_acquire_slot(unsigned class)
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[false][hk_lowest_bit32(bins)];
     } else {
-        superslab = hk_superslab_carve(class);
+        superslab = hk_superslab_carve(class, true);
         if (superslab == NULL)
             return NULL;
     }
     return hk_slots_take(superslab, hk_slots_find(superslab, 1), 1, stage);
 }
 
-unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want)
+/* Releases the lock, and populates what was carved. Returns by how many bytes the heap has grown with memory that was
+ * populated before. */
+static size_t hk_pool_unlock(void)
+{
+    struct hk_superslab *bare = hk_pool.bare;
+    size_t grown = hk_pool.grown;
+    hk_pool.bare = NULL;
+    hk_pool.grown = 0;
+    hk_lock_release(&hk_pool_lock);
+    if (HK_UNLIKELY(bare != NULL))
+        hk_huge_pages_populate(bare);
+    return grown;
+}
+
+unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want, size_t *grown)
 {
     if (hk_lock_try(&hk_pool_lock))
         want = 1;
@@ -316,7 +363,7 @@ unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned wa
         if (out[got] == NULL)
             break;
     }
-    hk_lock_release(&hk_pool_lock);
+    *grown = hk_pool_unlock();
     return got;
 }
 
@@ -372,7 +419,7 @@ static struct hk_slab *hk_acquire_run(unsigned class)
     struct hk_superslab *superslab = NULL;
     unsigned stage = 3;
     if (bins == 0 || hk_superslab_counts.cached != 0) /* a cached one has memory, and mostly much of it */
-        superslab = hk_superslab_carve(class);
+        superslab = hk_superslab_carve(class, true);
     if (superslab == NULL && bins != 0) {
         stage = 2;
         hk_pool_counts.stage2_unused++;
@@ -381,11 +428,11 @@ static struct hk_slab *hk_acquire_run(unsigned class)
     return superslab == NULL ? NULL : hk_slots_take(superslab, hk_slots_find(superslab, n), n, stage);
 }
 
-struct hk_slab *hk_pool_acquire_run(unsigned class)
+struct hk_slab *hk_pool_acquire_run(unsigned class, size_t *grown)
 {
     hk_lock_acquire(&hk_pool_lock);
     struct hk_slab *slab = hk_acquire_run(class);
-    hk_lock_release(&hk_pool_lock);
+    *grown = hk_pool_unlock();
     return slab;
 }
 
@@ -409,7 +456,7 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
     for (; done < n; done++) {
         struct hk_superslab *superslab = NULL;
         if (!populate || hk_limit_allows(HK_SUPERSLAB_SIZE))
-            superslab = hk_superslab_carve(class);
+            superslab = hk_superslab_carve(class, false);
         if (superslab == NULL)
             break;
         hk_empty_remove(superslab, ~0u);
@@ -455,6 +502,8 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
 static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t purging)
 {
     uint32_t purged = 0;
+    hk_huge_pages_end(superslab);
+    hk_populated_remove(superslab, purging);
     hk_empty_remove(superslab, purging);
     superslab->purging |= purging;
     hk_superslab_rebin(superslab);
@@ -483,15 +532,22 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t 
 struct hk_slot_purge {
     uint32_t empty_before;
     size_t keep, most; /* bytes */
+    bool spare;        /* what was populated: it is growth itself, and soon in use */
     size_t bytes;
 };
+
+static size_t hk_empty_to_purge(const struct hk_slot_purge *purge)
+{
+    return (hk_pool_counts.slots_empty - (purge->spare ? hk_pool_counts.slots_populated : 0)) * HK_SLOT_SIZE;
+}
 
 static void hk_window_purge(struct hk_window *window, void *context)
 {
     struct hk_slot_purge *purge = context;
     uint32_t at = 0;
     for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
-        if (superslab->state != HK_SUPERSLAB_CARVED || superslab->empty == 0)
+        if (superslab->state != HK_SUPERSLAB_CARVED || superslab->empty == 0 ||
+            __atomic_load_n(&superslab->populating, __ATOMIC_RELAXED))
             continue;
         uint32_t old = 0;
         for (uint32_t rest = superslab->empty; rest != 0;) {
@@ -500,23 +556,35 @@ static void hk_window_purge(struct hk_window *window, void *context)
             if (run->used_at < purge->empty_before)
                 old |= hk_empty_mask(run);
         }
+        if (purge->spare)
+            old &= ~superslab->populated;
         if (old == 0)
             continue;
         if (purge->bytes >= purge->most ||
-            (hk_pool_counts.slots_empty - hk_count_bits32(old)) * HK_SLOT_SIZE < purge->keep)
+            hk_empty_to_purge(purge) - hk_count_bits32(old) * HK_SLOT_SIZE < purge->keep)
             return;
         purge->bytes += hk_superslab_purge_slots(superslab, old);
     }
 }
 
-size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most)
+static size_t hk_slots_purge(struct hk_slot_purge purge)
 {
-    struct hk_slot_purge purge = {.empty_before = empty_before, .keep = keep, .most = most};
     hk_lock_acquire(&hk_pool_lock);
-    if (hk_pool_counts.slots_empty * HK_SLOT_SIZE > keep)
+    if (hk_empty_to_purge(&purge) > purge.keep)
         hk_window_each(hk_window_purge, &purge);
     hk_lock_release(&hk_pool_lock);
     return purge.bytes;
+}
+
+size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most)
+{
+    return hk_slots_purge((struct hk_slot_purge){.empty_before = empty_before, .keep = keep, .most = most});
+}
+
+size_t hk_pool_pay(size_t keep, size_t most)
+{
+    return hk_slots_purge((struct hk_slot_purge){
+        .empty_before = UINT32_MAX, .keep = keep, .most = most, .spare = true});
 }
 
 struct hk_slab_visit {

@@ -14,10 +14,11 @@
 #include "heap/superslab.h"
 
 /* Acquires a slot, or up to want if other threads want the pool's lock at the same time (class is a preference only).
- * Returns how many. Takes the pool's lock. */
-unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want);
-/* Acquires the run of slots that a slab of the class needs; its first one, or NULL. Takes the pool's lock. */
-struct hk_slab *hk_pool_acquire_run(unsigned class);
+ * Returns how many. *grown: bytes of them that have memory, but that nobody has used yet (huge_pages.h). Takes the
+ * pool's lock. */
+unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want, size_t *grown);
+/* Acquires the run of slots that a slab of the class needs; its first one, or NULL. *grown and the lock as above. */
+struct hk_slab *hk_pool_acquire_run(unsigned class, size_t *grown);
 /* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last
  * used by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
 size_t hk_pool_prewarm(size_t n, unsigned class, bool populate);
@@ -26,6 +27,9 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots);
 /* Gives the memory of slots back that have been EMPTY since before a time of the coarse clock: about `most` bytes at
  * most, and until `keep` bytes are left EMPTY. Returns bytes. Takes the pool's lock, and drops it for madvise. */
 size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most);
+/* The same as a payment for growth: slots EMPTY for however long, but for those that were populated for growth and are
+ * not used yet, which count as neither. */
+size_t hk_pool_pay(size_t keep, size_t most);
 
 /* Where a walk over all slabs stands; all zero at first, and again when it has been through them all. */
 struct hk_slab_cursor {
@@ -48,6 +52,7 @@ struct hk_pool_counts {
 #include "base/stats.def"
 #undef HK_POOL_COUNTER
     size_t slots_active, slots_empty;
+    size_t slots_populated; /* of the EMPTY ones: populated, and not used yet */
 };
 extern struct hk_pool_counts hk_pool_counts; /* guarded by hk_pool_lock */
 

@@ -205,7 +205,6 @@ void hk_purge_tick(bool alone, struct hk_fault *fault)
 
 /* ---- By growth ---- */
 
-#define HK_PAY_PART 20u    /* of what is in use may be idle without being made to pay */
 #define HK_PAY_LOOKS 1024u /* slabs that are looked at for each superslab that the heap grows by */
 
 /* Gives the holes of a slab back if its heap is `heap`, whose lock is held, or can be locked without waiting. */
@@ -296,10 +295,10 @@ void hk_purge_pay(size_t grown, struct hk_heap *heap)
         return;
     size_t used = hk_active_bytes();
     size_t bytes = 0;
-    if (hk_empty_bytes() > used / HK_PAY_PART)
-        bytes = hk_pool_purge(UINT32_MAX, used / HK_PAY_PART, grown);
+    if (hk_empty_bytes() > used / HK_IDLE_PART)
+        bytes = hk_pool_pay(used / HK_IDLE_PART, grown);
     size_t idle = hk_heaps_idle_bytes();
-    if (bytes < grown && idle > hk_sub_sat(used, idle) / HK_PAY_PART && hk_purge_walk_begin()) {
+    if (bytes < grown && idle > hk_sub_sat(used, idle) / HK_IDLE_PART && hk_purge_walk_begin()) {
         bytes += hk_pay_with_holes(hk_min(grown - bytes, idle), heap);
         hk_purge_walk_end();
     }

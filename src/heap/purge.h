@@ -15,6 +15,9 @@
 
 #include "heap/heap.h"
 
+/* This part of what is in use may be idle without being made to pay. */
+#define HK_IDLE_PART 20u
+
 enum hk_purge_level {
     HK_PURGE_DECAY, /* what has lain idle for a second, but for the warm budget */
     HK_PURGE_QUIET, /* what has lain idle for a second */

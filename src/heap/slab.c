@@ -87,6 +87,7 @@ void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)
     struct hk_slot *slots = hk_slab_slots(slab);
     size_t touched = hk_slots_touched(slots, class->slots);
     if (touched > end && touched - end >= class->slots * HK_SLOT_SIZE / HK_TAIL_PART &&
+        !hk_superslab_is_huge(slab->superslab) &&
         hk_os_purge(hk_slab_first_slot(slab) + end, class->slots * HK_SLOT_SIZE - end))
         hk_slots_limit_touched(slots, class->slots, end);
 }

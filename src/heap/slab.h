@@ -149,7 +149,13 @@ size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots);
 void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched);
 /* True if slabs of the class leave so much of their slots unused that it is worth giving back (hk_slab_trim_tail). */
 bool hk_class_has_tail(unsigned class);
-/* Gives back what an earlier slab has touched of the slots and one of this class never will. Before hk_slab_init. */
+/* True if slabs of the class are one slot, and use most of it. */
+HK_INLINE bool hk_class_fills_slot(unsigned class)
+{
+    return hk_classes[class].slots == 1 && !hk_class_has_tail(class);
+}
+/* Gives back what an earlier slab has touched of the slots and one of this class never will, unless that is part of a
+ * huge page. Before hk_slab_init. */
 void hk_slab_trim_tail(struct hk_slab *slab, unsigned class);
 /* Starts the life of a slab of a class in the ACTIVE slots that begin at slab, on behalf of owner: all blocks free,
  * keys written. What earlier slabs have not touched of the slots is fresh. The caller holds the owner's heap lock. */

@@ -3,6 +3,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "base/trace.h"
+#include "heap/huge_pages.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
@@ -302,6 +303,7 @@ static void hk_superslab_make_large(struct hk_superslab *superslab)
     for (unsigned slot = 0; slot < n; slot++)
         atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
     superslab->was_large = true;
+    hk_huge_pages_end(superslab);
 }
 
 /* Turns n free superslabs that are in no run into superslabs in use. */
@@ -421,6 +423,8 @@ static size_t hk_superslab_purge_oldest(void)
     bool decommitted = !purged && hk_os_decommit(superslab->base, HK_SUPERSLAB_SIZE);
     hk_lock_acquire(&hk_pool_lock);
     superslab->committed = !decommitted;
+    if (decommitted)
+        hk_huge_pages_end(superslab);
     purged |= decommitted;
     superslab->state = HK_SUPERSLAB_FREE;
     superslab->zero = purged;
@@ -484,6 +488,7 @@ bool hk_superslabs_unmap_free(void)
                     struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);
                     if (superslab->resident)
                         hk_lru_remove(superslab);
+                    hk_huge_pages_forget(superslab);
                     hk_window_set_superslab(superslab->base, NULL);
                     superslab->next = hk_superslabs.spare;
                     hk_superslabs.spare = superslab;
@@ -509,6 +514,7 @@ static void hk_superslabs_window_after_fork(struct hk_window *window, void *cont
             superslab->state = HK_SUPERSLAB_FREE;
             superslab->zero = false;
             superslab->committed = false; /* it may not be; to commit twice does no harm */
+            hk_huge_pages_end(superslab);
             hk_run_free(superslab, 1);
         }
     }

@@ -9,7 +9,7 @@
  * Invariants of free runs: neighbours in address space that are both FREE belong to the same run; the first and the
  * last superslab of a run know its length; a run is in the list of its length, those with resident memory in front.
  *
- * Everything here is guarded by hk_pool_lock, except what is constant.
+ * Everything here is guarded by hk_pool_lock, except what is constant and where it says otherwise.
  */
 #ifndef HK_HEAP_SUPERSLAB_H
 #define HK_HEAP_SUPERSLAB_H
@@ -32,12 +32,16 @@ struct hk_superslab {
                               memory, for when it is carved again, unless it loses it or is a large block's first */
     uint32_t purging;      /* CARVED: slots PURGING; if ACTIVE as well, the superslab is being prewarmed */
     uint32_t purged;       /* CARVED: UNUSED slots that had memory */
+    uint32_t populated;    /* CARVED: EMPTY slots that no slab has used since the superslab was populated */
     uint8_t state;         /* enum hk_superslab_state */
     uint8_t bin;           /* CARVED: longest run of free slots, in the pool */
     bool committed;        /* readable and writable */
     bool resident;         /* FREE: may have memory */
     bool zero;             /* FREE or just acquired: reads as zeros */
     bool long_runs;        /* CARVED: for slabs of many slots alone; FREE: what it was for last */
+    bool huge;             /* advised for huge pages (huge_pages.h); may be read without the lock */
+    bool was_huge;         /* ever */
+    bool populating;       /* CARVED: being populated; set under the lock, taken back without it */
     bool was_large;        /* a large block was here since it was last carved: of its keys only the first may be set */
 };
 
@@ -46,6 +50,11 @@ extern struct hk_lock hk_pool_lock;
 HK_INLINE unsigned hk_slot_number(const void *p)
 {
     return (unsigned)((uintptr_t)p >> HK_SLOT_SHIFT) % HK_SLOTS_PER_SUPERSLAB;
+}
+
+HK_INLINE bool hk_superslab_is_huge(const struct hk_superslab *superslab)
+{
+    return __atomic_load_n(&superslab->huge, __ATOMIC_RELAXED);
 }
 
 /* The slab of a pointer whose key says that it is in one of the class. */
@@ -95,6 +104,7 @@ void hk_superslabs_after_fork(void);
 struct hk_superslab_counts {
     size_t reserved; /* superslabs of address space */
     size_t carved, large, free, cached;
+    size_t huge, were_huge; /* advised for huge pages now, or ever */
     size_t cached_peak, purged, unmapped;
 };
 extern struct hk_superslab_counts hk_superslab_counts; /* guarded by hk_pool_lock */

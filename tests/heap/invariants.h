@@ -79,13 +79,15 @@ inline std::vector<struct hk_heap *> sending_heaps()
  * all that is resident, by age. */
 inline void check_superslabs()
 {
-    size_t count[4] = {}, resident = 0, cached = 0;
+    size_t count[4] = {}, resident = 0, cached = 0, huge = 0;
     hk_superslab *newest = nullptr;
     for (hk_superslab *superslab : all_superslabs()) {
         SCOPED_TRACE(testing::Message() << "superslab " << static_cast<void *>(superslab->base));
         ASSERT_EQ(hk_superslab_of(superslab->base), superslab);
         ASSERT_LE(superslab->state, HK_SUPERSLAB_PURGING);
         count[superslab->state]++;
+        huge += superslab->huge;
+        EXPECT_FALSE(superslab->huge && superslab->state == HK_SUPERSLAB_LARGE) << "part of a large block";
         EXPECT_TRUE(superslab->committed || superslab->state == HK_SUPERSLAB_FREE) << "in use without access";
         if (superslab->state != HK_SUPERSLAB_FREE) {
             EXPECT_FALSE(superslab->resident) << "in use and in the cache";
@@ -118,6 +120,7 @@ inline void check_superslabs()
     EXPECT_EQ(count[HK_SUPERSLAB_FREE] + count[HK_SUPERSLAB_PURGING], hk_superslab_counts.free);
     EXPECT_EQ(count[0] + count[1] + count[2] + count[3], hk_superslab_counts.reserved);
     EXPECT_EQ(resident, hk_superslab_counts.cached);
+    EXPECT_EQ(huge, hk_superslab_counts.huge);
     for (hk_superslab *s = newest; s != nullptr; s = s->older) {
         cached++;
         if (s->older != nullptr) {
@@ -160,7 +163,7 @@ inline void check_empty_runs(const hk_superslab *superslab)
 /* Each slot is in one state, each superslab in the bin of its longest run of free slots; keys say what slots are. */
 inline void check_pool()
 {
-    size_t active = 0, empty = 0;
+    size_t active = 0, empty = 0, populated = 0;
     for (hk_superslab *superslab : all_superslabs()) {
         SCOPED_TRACE(testing::Message() << "superslab " << static_cast<void *>(superslab->base));
         if (superslab->state == HK_SUPERSLAB_FREE && superslab->table != nullptr && !superslab->zero &&
@@ -174,10 +177,12 @@ inline void check_pool()
         EXPECT_EQ(superslab->active & superslab->empty, 0u);
         EXPECT_EQ(superslab->active & superslab->purging, 0u);
         EXPECT_EQ(superslab->empty & superslab->purging, 0u);
+        EXPECT_EQ(superslab->populated & ~superslab->empty, 0u);
         EXPECT_NE(superslab->active | superslab->purging, 0u) << "a superslab without slots in use is not given back";
         EXPECT_EQ(superslab->bin, longest_run(~(superslab->active | superslab->purging)));
         active += hk_count_bits32(superslab->active);
         empty += hk_count_bits32(superslab->empty);
+        populated += hk_count_bits32(superslab->populated);
         for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
             hk_slab *slab = &superslab->table->slabs[i];
             ASSERT_EQ(slab->superslab, superslab);
@@ -197,6 +202,7 @@ inline void check_pool()
     }
     EXPECT_EQ(active, hk_pool_counts.slots_active);
     EXPECT_EQ(empty, hk_pool_counts.slots_empty);
+    EXPECT_EQ(populated, hk_pool_counts.slots_populated);
 }
 
 inline unsigned expected_bin(hk_slab *slab)

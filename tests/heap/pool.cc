@@ -32,10 +32,11 @@ class Pool : public HeapTest
     }
     static hk_slab *acquire(unsigned size_class)
     {
+        size_t grown;
         if (hk_classes[size_class].slots != 1)
-            return hk_pool_acquire_run(size_class);
+            return hk_pool_acquire_run(size_class, &grown);
         hk_slab *slab = nullptr;
-        EXPECT_LE(hk_pool_acquire_slots(size_class, &slab, 1), 1u);
+        EXPECT_LE(hk_pool_acquire_slots(size_class, &slab, 1, &grown), 1u);
         return slab;
     }
     /* A slab's life, in which its first n blocks are handed out. */

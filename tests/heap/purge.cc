@@ -746,7 +746,8 @@ TEST_F(Purge, AHeapThatStandsStillKeepsNeitherWarmSlotsNorEmptySlabs)
     heap.give({p});
     {
         HeldLock held(&heap->lock);
-        ASSERT_EQ(hk_pool_acquire_slots(k1024, &heap->warm[0], 1), 1u);
+        size_t grown;
+        ASSERT_EQ(hk_pool_acquire_slots(k1024, &heap->warm[0], 1, &grown), 1u);
         heap->nwarm = 1;
     }
     heap->tick++;

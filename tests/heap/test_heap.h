@@ -9,6 +9,7 @@
 
 #include "c_begin.h"
 #include "base/options.h"
+#include "heap/huge_pages.h"
 #include "heap/magazine.h"
 #include "c_end.h"
 #include "slab_blocks.h"
@@ -339,6 +340,7 @@ inline void trim_all()
     hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
     hk_purge_after_fork(); /* whether payments were worth it is forgotten */
+    hk_huge_pages_after_fork();
 }
 
 /* Every test frees all that it took. */
