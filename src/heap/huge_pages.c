@@ -12,11 +12,12 @@
 
 /* ---- Time ---- */
 
-/* Time that populating may take, in quarters of a millisecond. Each superslab that is populated adds what small pages
+/* Time that populating may take, in sixteenths of a millisecond. Each superslab that is populated adds what small pages
  * would take, about a millisecond, and takes off what it took; when there is none left the next ones do without, each
- * of which adds a quarter. */
-#define HK_HUGE_TIME_MS 4
-#define HK_HUGE_TIME_MOST_MS 16
+ * of which adds a sixteenth. */
+#define HK_HUGE_TIME_MS 16
+#define HK_HUGE_TIME_MOST_MS 5
+#define HK_HUGE_SLOW_MS 16 /* what takes longer counts as that */
 
 static _Atomic int32_t hk_huge_time = HK_HUGE_TIME_MS * HK_HUGE_TIME_MOST_MS; /* racy: it is a hint */
 
@@ -37,7 +38,7 @@ static bool hk_huge_pages_rest(void)
 
 void hk_huge_pages_took(uint64_t ms)
 {
-    hk_huge_time_add(HK_HUGE_TIME_MS * (1 - (int32_t)hk_min(ms, HK_HUGE_TIME_MOST_MS)));
+    hk_huge_time_add(HK_HUGE_TIME_MS * (1 - (int32_t)hk_min(ms, HK_HUGE_SLOW_MS)));
 }
 
 /* By the coarse clock, which reads no hardware: it moves every 1 to 10 ms, while a huge page may take a tenth of one,
