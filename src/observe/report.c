@@ -58,8 +58,10 @@ static void hk_report_counters(struct hk_text *text, const struct hk_stats *stat
     hk_row(text, "superslabs_cached_peak", stats->superslabs.cached_peak, "");
     hk_row(text, "superslabs_purged", stats->superslabs.purged, "memory given back to the OS");
     hk_row(text, "superslabs_unmapped", stats->superslabs.unmapped, "address space given back to the OS");
+    hk_row(text, "superslabs_huge", stats->superslabs.huge, "advised for huge pages");
     hk_row(text, "slots_active", stats->pool.slots_active, "");
     hk_row(text, "slots_empty", stats->pool.slots_empty, "free, with their memory");
+    hk_row(text, "slots_populated", stats->pool.slots_populated, "of these, never used");
 #define HK_POOL_COUNTER(name, doc) hk_row(text, #name, stats->pool.name, doc);
 #include "base/stats.def"
     hk_section(text, "hakmem: heaps");
