@@ -202,20 +202,15 @@ void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_
 
 static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
 {
-    size_t grown;
-    if (hk_classes[class].slots != 1) {
-        struct hk_slab *run = hk_pool_acquire_run(class, &grown);
-        heap->grown_bytes += grown;
-        return run;
-    }
+    if (hk_classes[class].slots != 1)
+        return hk_pool_acquire_run(class, &heap->grown_bytes);
     if (heap->nwarm > 0 && hk_class_fills_slot(class)) {
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
     struct hk_slab *acquired[HK_WARM_SLOTS];
     unsigned room = HK_WARM_SLOTS - heap->nwarm;
-    unsigned got = hk_pool_acquire_slots(class, acquired, (unsigned)hk_max(room, 1), &grown);
-    heap->grown_bytes += grown;
+    unsigned got = hk_pool_acquire_slots(class, acquired, (unsigned)hk_max(room, 1), &heap->grown_bytes);
     if (got == 0)
         return NULL;
     heap->counts.warm_prefills += got > 1;

@@ -16,16 +16,15 @@
  * would take, about a millisecond, and takes off what it took; when there is none left the next ones do without, each
  * of which adds a sixteenth. */
 #define HK_HUGE_TIME_MS 16
-#define HK_HUGE_TIME_MOST_MS 5
+#define HK_HUGE_TIME_MOST (5 * HK_HUGE_TIME_MS)
 #define HK_HUGE_SLOW_MS 16 /* what takes longer counts as that */
 
-static _Atomic int32_t hk_huge_time = HK_HUGE_TIME_MS * HK_HUGE_TIME_MOST_MS; /* racy: it is a hint */
+static _Atomic int32_t hk_huge_time = HK_HUGE_TIME_MOST; /* racy: it is a hint */
 
 static void hk_huge_time_add(int32_t more)
 {
-    const int32_t most = HK_HUGE_TIME_MS * HK_HUGE_TIME_MOST_MS;
     int32_t time = atomic_load_explicit(&hk_huge_time, memory_order_relaxed) + more;
-    atomic_store_explicit(&hk_huge_time, time < most ? time : most, memory_order_relaxed);
+    atomic_store_explicit(&hk_huge_time, time < HK_HUGE_TIME_MOST ? time : HK_HUGE_TIME_MOST, memory_order_relaxed);
 }
 
 static bool hk_huge_pages_rest(void)
@@ -53,7 +52,7 @@ void hk_huge_pages_populate(struct hk_superslab *superslab)
 
 void hk_huge_pages_after_fork(void)
 {
-    atomic_store_explicit(&hk_huge_time, HK_HUGE_TIME_MS * HK_HUGE_TIME_MOST_MS, memory_order_relaxed);
+    atomic_store_explicit(&hk_huge_time, HK_HUGE_TIME_MOST, memory_order_relaxed);
 }
 
 /* ---- Advice ---- */

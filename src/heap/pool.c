@@ -266,10 +266,9 @@ static struct hk_superslab *hk_superslab_carve(unsigned class, bool populates)
     } else if (superslab->zero) {
         hk_huge_pages_end(superslab);
     }
-    if (anew) {
-        size_t touched = superslab->zero && !populate ? 0 : HK_SUPERSLAB_SIZE;
+    size_t touched = superslab->zero && !populate ? 0 : HK_SUPERSLAB_SIZE;
+    if (anew)
         hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, touched);
-    }
     if (anew || superslab->long_runs != hk_class_is_long(class)) {
         superslab->empty = 0;
         hk_empty_add(superslab, ~0u, class, hk_clock_now());
@@ -337,18 +336,16 @@ static struct hk_slab *hk_acquire_slot(unsigned class)
     return hk_slots_take(superslab, hk_slots_find(superslab, 1), 1, stage);
 }
 
-/* Releases the lock, and populates what was carved. Returns by how many bytes the heap has grown with memory that was
- * populated before. */
-static size_t hk_pool_unlock(void)
+/* Releases the lock, and populates what was carved. Adds to *grown the bytes of populated slots that were taken. */
+static void hk_pool_unlock(size_t *grown)
 {
     struct hk_superslab *bare = hk_pool.bare;
-    size_t grown = hk_pool.grown;
+    *grown += hk_pool.grown;
     hk_pool.bare = NULL;
     hk_pool.grown = 0;
     hk_lock_release(&hk_pool_lock);
     if (HK_UNLIKELY(bare != NULL))
         hk_huge_pages_populate(bare);
-    return grown;
 }
 
 unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want, size_t *grown)
@@ -363,7 +360,7 @@ unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned wa
         if (out[got] == NULL)
             break;
     }
-    *grown = hk_pool_unlock();
+    hk_pool_unlock(grown);
     return got;
 }
 
@@ -419,7 +416,7 @@ static struct hk_slab *hk_acquire_run(unsigned class)
     struct hk_superslab *superslab = NULL;
     unsigned stage = 3;
     if (bins == 0 || hk_superslab_counts.cached != 0) /* a cached one has memory, and mostly much of it */
-        superslab = hk_superslab_carve(class, true);
+        superslab = hk_superslab_carve(class, false);
     if (superslab == NULL && bins != 0) {
         stage = 2;
         hk_pool_counts.stage2_unused++;
@@ -432,7 +429,7 @@ struct hk_slab *hk_pool_acquire_run(unsigned class, size_t *grown)
 {
     hk_lock_acquire(&hk_pool_lock);
     struct hk_slab *slab = hk_acquire_run(class);
-    *grown = hk_pool_unlock();
+    hk_pool_unlock(grown);
     return slab;
 }
 

@@ -32,7 +32,7 @@ class Pool : public HeapTest
     }
     static hk_slab *acquire(unsigned size_class)
     {
-        size_t grown;
+        size_t grown = 0;
         if (hk_classes[size_class].slots != 1)
             return hk_pool_acquire_run(size_class, &grown);
         hk_slab *slab = nullptr;
