@@ -1,4 +1,4 @@
-# The two libraries that are shipped, of the same objects: libhakmem.so and libhakmem.a.
+# The two libraries that are shipped, of almost the same objects: libhakmem.so and libhakmem.a.
 # A sanitizer brings an allocator of its own, so its builds have only the core of the tests (HakmemTest.cmake).
 if(HAKMEM_SANITIZE)
     return()
@@ -12,7 +12,9 @@ endif()
 
 set(map "${CMAKE_SOURCE_DIR}/packaging/libhakmem.map")
 
-add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects>)
+add_library(hakmem_shared_objects OBJECT ${HAKMEM_SHARED_SOURCES})
+target_link_libraries(hakmem_shared_objects PRIVATE hakmem_flags)
+add_library(hakmem SHARED $<TARGET_OBJECTS:hakmem_objects> $<TARGET_OBJECTS:hakmem_shared_objects>)
 target_link_options(hakmem PRIVATE
     $<$<BOOL:${HAKMEM_LTO}>:-flto=auto>
     "LINKER:--version-script=${map}"

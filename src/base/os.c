@@ -120,10 +120,15 @@ static void *hk_mmap_aligned(size_t size, size_t alignment, int protection)
 
 void *hk_os_reserve(size_t size, size_t alignment) { return hk_mmap_aligned(size, alignment, PROT_NONE); }
 
-bool hk_os_commit(void *p, size_t size)
+static bool hk_mprotect(void *p, size_t size, int protection)
 {
     hk_count(&hk_os_counts.mprotect, 1);
-    if (!hk_counted(hk_syscall(SYS_mprotect, (long)p, (long)size, PROT_READ | PROT_WRITE, 0, 0, 0)))
+    return hk_counted(hk_syscall(SYS_mprotect, (long)p, (long)size, protection, 0, 0, 0));
+}
+
+bool hk_os_commit(void *p, size_t size)
+{
+    if (!hk_mprotect(p, size, PROT_READ | PROT_WRITE))
         return false;
     hk_count_committed(size);
     return true;
@@ -172,6 +177,16 @@ bool hk_os_decommit(void *p, size_t size)
         return false;
     atomic_fetch_sub_explicit(&hk_os_counts.bytes_committed, size, memory_order_relaxed);
     return true;
+}
+
+bool hk_os_unprotect(void *p, size_t size, bool executable)
+{
+    return hk_mprotect(p, size, PROT_READ | PROT_WRITE | (executable ? PROT_EXEC : 0));
+}
+
+bool hk_os_protect(void *p, size_t size, bool executable)
+{
+    return hk_mprotect(p, size, PROT_READ | (executable ? PROT_EXEC : 0));
 }
 
 bool hk_os_advise_huge(void *p, size_t size) { return hk_madvise(p, size, MADV_HUGEPAGE); }
