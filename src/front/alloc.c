@@ -108,7 +108,7 @@ HK_NOINLINE static void *hk_alloc_class(unsigned class, enum hk_wish wish, bool 
     return p != NULL ? p : hk_no_memory();
 }
 
-static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
+static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool zero)
 {
     if (alignment > PTRDIFF_MAX || n > PTRDIFF_MAX - alignment)
         return hk_no_memory();
@@ -128,7 +128,7 @@ HK_NOINLINE static void *hk_malloc_cold(size_t n)
 {
     bool fresh;
     if (n > HK_MEDIUM_MAX)
-        return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_ANY, NULL);
+        return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_ANY, false);
     return hk_alloc_class(hk_class_of(n), HK_WISH_ANY, &fresh);
 }
 
@@ -142,19 +142,19 @@ HK_NOINLINE void *hk_malloc_slow(size_t n)
     return hk_malloc_cold(n);
 }
 
-void *hk_malloc_growing(size_t n) { return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, NULL); }
+void *hk_malloc_growing(size_t n) { return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false); }
 
 void *hk_calloc_any(size_t count, size_t n)
 {
     size_t size;
     if (HK_UNLIKELY(__builtin_mul_overflow(count, n, &size)))
         return hk_no_memory();
+    if (size > HK_MEDIUM_MAX)
+        return hk_alloc_large(size, HK_MIN_ALIGN, HK_LARGE_ANY, true);
     bool zero = false;
     void *p;
     if (size <= HK_SMALL_MAX) {
         p = hk_malloc_hot(size);
-    } else if (size > HK_MEDIUM_MAX) {
-        p = hk_alloc_large(size, HK_MIN_ALIGN, HK_LARGE_ANY, &zero);
     } else {
         unsigned class = hk_class_of_medium(size);
         p = hk_magazine_pop(class);
@@ -168,7 +168,7 @@ void *hk_malloc_aligned(size_t alignment, size_t n)
 {
     unsigned class = hk_class_of_aligned(n, alignment);
     if (class == HK_NCLASSES)
-        return hk_alloc_large(n, alignment, HK_LARGE_ANY, NULL);
+        return hk_alloc_large(n, alignment, HK_LARGE_ANY, false);
     void *p = hk_magazine_pop(class);
     bool fresh;
     return p != NULL ? p : hk_alloc_class(class, HK_WISH_ANY, &fresh);

@@ -1,10 +1,13 @@
 #include "heap/large.h"
 
+#include <string.h>
+
 #include "base/options.h"
 #include "base/os.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
+#include "heap/zero.h"
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
 
@@ -156,7 +159,24 @@ static size_t hk_run_colour(const char *base, size_t slack)
     return colour <= slack ? colour : 0;
 }
 
-static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, bool *zero)
+/* Zeroes [start, end) in superslabs that are the caller's, but for those that read as zeros: to write to these would
+ * give them memory. */
+static void hk_run_zero(const struct hk_superslab *superslab, char *start, char *end)
+{
+    char *from = start; /* from there on what comes before the superslab is to be zeroed */
+    for (; superslab != NULL && superslab->base < end; superslab = hk_superslab_next(superslab, 1)) {
+        char *next = superslab->base + HK_SUPERSLAB_SIZE;
+        if (!superslab->zero || next <= from)
+            continue;
+        if (from < superslab->base)
+            memset(from, 0, (size_t)(superslab->base - from));
+        from = next;
+    }
+    if (from < end)
+        memset(from, 0, (size_t)(end - from));
+}
+
+static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, bool zero)
 {
     size_t margin = hk_sub_sat(alignment, HK_SUPERSLAB_SIZE);
     size_t count = (n + margin + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
@@ -176,8 +196,8 @@ static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, boo
     block->start = (char *)hk_align_up((uintptr_t)first->base, alignment);
     if (alignment <= HK_MIN_ALIGN)
         block->start += hk_run_colour(first->base, block->size - hk_align_up(n, hk_os_page_size()));
-    if (zero != NULL)
-        *zero = without_memory == count;
+    if (zero)
+        hk_run_zero(first, block->start, block->start + n);
     return true;
 }
 
@@ -309,7 +329,7 @@ static char *hk_mapping_make(size_t size, size_t alignment)
     return base;
 }
 
-static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool *zero)
+static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool zero)
 {
     size_t page = hk_os_page_size();
     if (alignment < page)
@@ -331,8 +351,8 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
     }
     block->mapping = true;
     block->start = block->base;
-    if (zero != NULL)
-        *zero = !cached;
+    if (zero && cached)
+        hk_zero(block->start, n);
     return true;
 }
 
@@ -363,7 +383,7 @@ static void hk_mapping_advise(struct hk_large *record)
 
 /* ---- Interface ---- */
 
-static bool hk_memory_obtain(struct hk_large *block, size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
+static bool hk_memory_obtain(struct hk_large *block, size_t n, size_t alignment, enum hk_large_kind kind, bool zero)
 {
     if (kind == HK_LARGE_ANY && n <= HK_LARGE_RUN_MAX && alignment <= HK_LARGE_RUN_MAX)
         return hk_run_alloc(block, n, alignment, zero);
@@ -378,7 +398,7 @@ static void hk_memory_release(const struct hk_large *block)
         hk_run_free(block);
 }
 
-void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero)
+void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool zero)
 {
     struct hk_large block = {0};
     if (!hk_memory_obtain(&block, n, alignment, kind, zero)) {

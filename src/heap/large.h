@@ -15,9 +15,9 @@
 
 enum hk_large_kind { HK_LARGE_ANY, HK_LARGE_MAPPING };
 
-/* n bytes at a multiple of alignment. HK_LARGE_MAPPING asks for a mapping whatever the size. *zero, if not NULL, tells
- * whether the block is known to be zero. NULL without memory. No lock held but a heap's. */
-void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool *zero);
+/* n bytes at a multiple of alignment, all zero if so wished. HK_LARGE_MAPPING asks for a mapping whatever the size.
+ * NULL without memory. No lock held but a heap's. */
+void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool zero);
 /* Frees the block at p, which had a LARGE key. False, with a fault, if somebody was faster, or p points into it. */
 bool hk_large_free(void *p, struct hk_fault *fault);
 /* 0 if no block starts at p, which has a LARGE key: then it points into one, or another thread has freed it. */

@@ -1,6 +1,9 @@
 /* Large blocks: runs and mappings, growth in place and by mremap, the cache of mappings, double frees. */
 #include "test_heap.h"
 
+#include <algorithm>
+#include <sys/mman.h>
+
 namespace
 {
 
@@ -12,7 +15,7 @@ class Large : public HeapTest
     struct hk_large_counts before = hk_large_read_counts();
 
     static char *alloc(size_t n, size_t alignment = HK_MIN_ALIGN, hk_large_kind kind = HK_LARGE_ANY,
-                       bool *zero = nullptr)
+                       bool zero = false)
     {
         auto *p = static_cast<char *>(hk_large_alloc(n, alignment, kind, zero));
         EXPECT_NE(p, nullptr) << n << " bytes at " << alignment;
@@ -40,6 +43,16 @@ class Large : public HeapTest
         }
         return true;
     }
+    /* Bytes of the pages of [p, p + n) that have memory. */
+    static size_t in_memory(char *p, size_t n)
+    {
+        const size_t page_size = hk_os_page_size();
+        size_t before = reinterpret_cast<uintptr_t>(p) % page_size;
+        std::vector<unsigned char> pages((before + n + page_size - 1) / page_size);
+        EXPECT_EQ(mincore(p - before, before + n, pages.data()), 0);
+        auto has_memory = [](unsigned char page) { return (page & 1) != 0; };
+        return static_cast<size_t>(std::count_if(pages.begin(), pages.end(), has_memory)) * page_size;
+    }
     static bool is_zero(const char *p, size_t n)
     {
         for (size_t i = 0; i < n; i += kPage)
@@ -57,8 +70,8 @@ TEST_F(Large, BlocksAreUsableAlignedAndCounted)
         for (size_t n : {size_t{1}, HK_MIB + 1, HK_SUPERSLAB_SIZE, HK_SUPERSLAB_SIZE + 1, 5 * HK_MIB + 123, 40 * HK_MIB,
                          HK_LARGE_RUN_MAX, HK_LARGE_RUN_MAX + 1}) {
             SCOPED_TRACE(testing::Message() << n << " bytes at " << alignment);
-            bool zero = false;
-            char *p = alloc(n, alignment, HK_LARGE_ANY, &zero);
+            bool zero = n % 2 == 0;
+            char *p = alloc(n, alignment, HK_LARGE_ANY, zero);
             ASSERT_NE(p, nullptr);
             EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % alignment, 0u);
             EXPECT_GE(hk_large_usable(p), n);
@@ -114,28 +127,57 @@ TEST_F(Large, HeadsOfEqualBlocksLieInManyCacheSets)
 
 /* ---- Whose memory is zero ---- */
 
-TEST_F(Large, MemoryThatWasUsedIsNotCalledZero)
+TEST_F(Large, IsZeroIfThatIsWished)
 {
-    for (hk_large_kind kind : {HK_LARGE_ANY, HK_LARGE_MAPPING}) {
-        for (int i = 0; i < 5; i++) {
-            bool zero = true;
-            char *p = alloc(6 * HK_MIB, HK_MIN_ALIGN, kind, &zero);
-            if (zero) {
-                EXPECT_TRUE(is_zero(p, 6 * HK_MIB));
+    constexpr size_t kOdd = 5 * HK_MIB + 123;
+    for (hk_large_kind kind : {HK_LARGE_ANY, HK_LARGE_MAPPING})
+        for (size_t alignment : {HK_MIN_ALIGN + size_t{0}, 128 * HK_KIB, 8 * HK_MIB})
+            for (int i = 0; i < 5; i++) {
+                char *p = alloc(kOdd, alignment, kind, true);
+                EXPECT_TRUE(is_zero(p, kOdd));
+                memset(p, 0xa5, hk_large_usable(p));
+                free(p);
             }
-            if (i > 0) {
-                EXPECT_FALSE(zero);
-            }
-            memset(p, 0xa5, 6 * HK_MIB);
-            free(p);
-        }
-        trim_all();
-        bool zero = false;
-        char *p = alloc(6 * HK_MIB, HK_MIN_ALIGN, kind, &zero);
-        EXPECT_TRUE(zero) << "its memory was given back";
-        EXPECT_TRUE(is_zero(p, 6 * HK_MIB));
+}
+
+TEST_F(Large, IsZeroWhereverItWasWrittenTo)
+{
+    constexpr size_t kSize = 70 * HK_MIB + 4096;
+    for (size_t step : {kPage + 8, 100 * kPage + 8, HK_MIB + 8, 16 * HK_MIB + 8}) {
+        char *p = map(kSize);
+        for (size_t at = 0; at < kSize; at += step)
+            p[at] = 1;
+        p[kSize - 1] = 1;
+        free(p);
+        auto cache_hits = hk_large_read_counts().cache_hits;
+        p = alloc(kSize, HK_MIN_ALIGN, HK_LARGE_MAPPING, true);
+        EXPECT_GT(hk_large_read_counts().cache_hits, cache_hits);
+        for (size_t at = 0; at < kSize; at += step)
+            ASSERT_EQ(p[at], 0) << "written to every " << step << " bytes";
+        EXPECT_TRUE(is_zero(p, kSize));
         free(p);
     }
+}
+
+TEST_F(Large, WhatHasNoMemoryGetsNoneToBeZero)
+{
+    char *p = alloc(64 * HK_MIB);
+    ASSERT_TRUE(hk_large_resize(p, HK_SUPERSLAB_SIZE));
+    trim_all();
+    memset(p, 0xa5, HK_MIB);
+    free(p); /* of what was 64 MiB this is all that may have memory */
+    p = alloc(64 * HK_MIB, HK_MIN_ALIGN, HK_LARGE_ANY, true);
+    EXPECT_LE(in_memory(p, 64 * HK_MIB), 2 * HK_SUPERSLAB_SIZE);
+    EXPECT_TRUE(is_zero(p, 64 * HK_MIB));
+    free(p);
+
+    p = map(80 * HK_MIB);
+    p[0] = 1;
+    free(p);
+    p = alloc(80 * HK_MIB, HK_MIN_ALIGN, HK_LARGE_MAPPING, true);
+    EXPECT_LE(in_memory(p, 80 * HK_MIB), HK_MIB);
+    EXPECT_TRUE(is_zero(p, 80 * HK_MIB));
+    free(p);
 }
 
 /* ---- Other sizes, in place ---- */
@@ -228,7 +270,7 @@ TEST_F(Large, AMappingThatCannotBeMovedIsAsBefore)
     size_t usable = hk_large_usable(p), mapped = hk_large_mapped_bytes();
     EXPECT_EQ(hk_large_remap(p, size_t{1} << 46), nullptr) << "no such room";
     EXPECT_FALSE(hk_large_resize(p, size_t{1} << 46));
-    EXPECT_EQ(hk_large_alloc(size_t{1} << 46, HK_MIN_ALIGN, HK_LARGE_ANY, nullptr), nullptr);
+    EXPECT_EQ(hk_large_alloc(size_t{1} << 46, HK_MIN_ALIGN, HK_LARGE_ANY, false), nullptr);
     EXPECT_EQ(hk_large_mapped_bytes(), mapped) << "what did not come about does not count";
     EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
     EXPECT_EQ(hk_large_usable(p), usable);

@@ -278,7 +278,7 @@ class Limit : public HeapTest
     }
     static void *large(size_t n, hk_large_kind kind = HK_LARGE_ANY)
     {
-        return hk_large_alloc(n, HK_MIN_ALIGN, kind, nullptr);
+        return hk_large_alloc(n, HK_MIN_ALIGN, kind, false);
     }
     static void free(void *p)
     {

@@ -141,8 +141,7 @@ TEST_F(Pool, ASuperslabWithoutSlotsInUseGoesBack)
 
 TEST_F(Pool, ASuperslabThatWasALargeBlockHasMemoryEverywhere)
 {
-    bool zero;
-    void *large = hk_large_alloc(HK_SUPERSLAB_SIZE, HK_MIN_ALIGN, HK_LARGE_ANY, &zero);
+    void *large = hk_large_alloc(HK_SUPERSLAB_SIZE, HK_MIN_ALIGN, HK_LARGE_ANY, false);
     ASSERT_NE(large, nullptr);
     memset(large, 0xa5, HK_SUPERSLAB_SIZE);
     hk_fault fault{};

@@ -142,7 +142,7 @@ class Purge : public HeapTest
     {
       public:
         explicit LargeBlock(size_t bytes, hk_large_kind kind = HK_LARGE_ANY)
-            : p_(hk_large_alloc(bytes, HK_MIN_ALIGN, kind, nullptr))
+            : p_(hk_large_alloc(bytes, HK_MIN_ALIGN, kind, false))
         {
             EXPECT_NE(p_, nullptr);
         }

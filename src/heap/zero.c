@@ -1,0 +1,52 @@
+#include "heap/zero.h"
+
+#include <string.h>
+
+#include "base/os.h"
+
+/* What is decided on as a whole, and on how many pages it is looked at. */
+#define HK_ZERO_PART (4 * HK_MIB)
+#define HK_ZERO_LOOKS 8u
+
+static bool hk_page_is_zero(const char *page)
+{
+    const uint64_t *words = (const void *)page;
+    uint64_t any = 0;
+    for (size_t i = 0; i < hk_os_page_size() / sizeof *words; i++)
+        any |= words[i];
+    return any == 0;
+}
+
+/* True if a part is zero wherever it is looked at: on a page in the middle of each eighth of it. */
+static bool hk_looks_unused(const char *part)
+{
+    const size_t step = HK_ZERO_PART / HK_ZERO_LOOKS;
+    for (const char *page = part + step / 2; page < part + HK_ZERO_PART; page += step)
+        if (!hk_page_is_zero(page))
+            return false;
+    return true;
+}
+
+static void hk_zero_part(char *start, char *end, bool purge)
+{
+    size_t n = (size_t)(end - start);
+    if (!purge || !hk_os_purge(start, n))
+        memset(start, 0, n);
+}
+
+void hk_zero(char *start, size_t n)
+{
+    char *end = start + n;
+    char *from = start; /* from there to start it is done in the same way */
+    bool purge = false;
+    for (size_t part; start < end; start += part) {
+        part = hk_min((size_t)(end - start), HK_ZERO_PART);
+        bool unused = part == HK_ZERO_PART && hk_looks_unused(start);
+        if (unused != purge) {
+            hk_zero_part(from, start, purge);
+            from = start;
+            purge = unused;
+        }
+    }
+    hk_zero_part(from, end, purge);
+}
