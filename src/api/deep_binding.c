@@ -1,22 +1,27 @@
 /*
  * dlopen with RTLD_DEEPBIND (dlopen(3)). What is loaded so looks for symbols in its own dependencies first, and finds
  * the C library's malloc and free there, while the rest of the program, the C library included, has hakmem's. Then one
- * of them frees what the other allocated: PHP ends so, whatever allocator is preloaded.
+ * frees what the other allocated. PHP crashes at its start for this reason, whatever allocator is preloaded.
  *
- * So before the first such library is loaded, the C library's symbols of the names that it shares with us are made to
- * lead to us, in its dynamic symbol table (System V ABI, "Dynamic Linking"): whoever asks the C library for malloc is
- * given hakmem's. Nothing has been bound to its own before, as we stand before it where the program's symbols are
- * looked for; where we do not, all stays as it is. For all other names RTLD_DEEPBIND keeps its meaning.
+ * So before such a library is loaded, the C library's dynamic symbols (System V ABI, "Dynamic Linking") of the names
+ * that it shares with us are given the addresses of our functions: whoever asks the C library for malloc gets hakmem's
+ * from then on. Who asked before, by dlsym and a handle of the C library, may have blocks of its own malloc; those that
+ * come to free, realloc or malloc_usable_size by one of its symbols go on to the C library. For all other names
+ * RTLD_DEEPBIND keeps its meaning.
+ *
+ * That is done where we stand before the C library in the order in which symbols are looked up. Where we do not (we
+ * were loaded later, for a library that needs us), the program has the C library's malloc, and keeps it.
  *
  * Only in libhakmem.so: a program that is linked statically has no other dlopen to go on to.
  */
 #include <dlfcn.h>
 #include <elf.h>
+#include <errno.h>
 #include <link.h>
 #include <string.h>
 
-#include "base/base.h"
 #include "base/os.h"
+#include "front/hot_path.h"
 
 typedef void *hk_dlopen_function(const char *file, int mode);
 
@@ -27,13 +32,17 @@ struct hk_dlopen_next {
 };
 struct hk_dlopen_next hk_dlopen_prepare(int mode);
 
-/* dlopen(file, mode). The C library tells by the return address whose run path and which namespace are meant: so this
- * jumps there, as no C function is sure to. */
+/* dlopen(file, mode), and the same by a name that leads to no other. The C library tells by the return address whose
+ * run path and which namespace are meant: so the next dlopen is jumped to, where a C compiler is free to call it. */
+hk_dlopen_function hk_dlopen;
 #if defined(__x86_64__)
 __asm__(".text\n"
-        ".globl dlopen\n"
+        ".globl dlopen, hk_dlopen\n"
+        ".hidden hk_dlopen\n"
         ".type dlopen, @function\n"
+        ".type hk_dlopen, @function\n"
         "dlopen:\n"
+        "hk_dlopen:\n"
         "    .cfi_startproc\n"
         "    pushq %rdi\n"
         "    .cfi_adjust_cfa_offset 8\n"
@@ -48,10 +57,14 @@ __asm__(".text\n"
 #elif defined(__aarch64__)
 __asm__(".text\n"
         ".balign 4\n"
-        ".globl dlopen\n"
+        ".globl dlopen, hk_dlopen\n"
+        ".hidden hk_dlopen\n"
         ".type dlopen, @function\n"
+        ".type hk_dlopen, @function\n"
         "dlopen:\n"
+        "hk_dlopen:\n"
         "    .cfi_startproc\n"
+        "    hint #34\n" /* bti c: where indirect calls may land */
         "    stp x0, x30, [sp, #-16]!\n"
         "    .cfi_adjust_cfa_offset 16\n"
         "    .cfi_offset x30, -8\n"
@@ -109,7 +122,7 @@ static bool hk_symbols_of(const struct dl_phdr_info *object, struct hk_symbols *
     *s = (struct hk_symbols){.base = object->dlpi_addr};
     const uint32_t *hash = NULL;
     for (const ElfW(Dyn) *d = (const void *)(s->base + segment->p_vaddr); d->d_tag != DT_NULL; d++) {
-        /* The loader of the GNU C library has added the base; others have not. */
+        /* glibc's loader relocates d_ptr in place, others do not. */
         uintptr_t address = d->d_un.d_ptr < s->base ? s->base + d->d_un.d_ptr : d->d_un.d_ptr;
         if (d->d_tag == DT_SYMTAB)
             s->symbols = (void *)address;
@@ -118,7 +131,7 @@ static bool hk_symbols_of(const struct dl_phdr_info *object, struct hk_symbols *
         else if (d->d_tag == DT_GNU_HASH)
             hash = (const void *)address;
     }
-    if (s->symbols == NULL || s->names == NULL || hash == NULL)
+    if (s->symbols == NULL || s->names == NULL || hash == NULL || hash[0] == 0)
         return false;
     s->nbuckets = hash[0];
     s->first = hash[1];
@@ -135,89 +148,192 @@ static uint32_t hk_symbol_hash(const char *name)
     return h;
 }
 
+static uint32_t hk_symbol_next(const struct hk_symbols *s, uint32_t i)
+{
+    return (s->chain[i - s->first] & 1) != 0 ? 0 : i + 1;
+}
+
 static bool hk_symbol_is_function(const ElfW(Sym) *symbol)
 {
     return symbol->st_shndx != SHN_UNDEF && ELF64_ST_TYPE(symbol->st_info) == STT_FUNC;
 }
 
-/* Makes all functions of an object that have a name lead to an address. */
-static void hk_symbols_lead(const struct hk_symbols *s, const char *name, uintptr_t address)
+/* The function of a name after symbol i, or the first if that is 0; 0 if there is none. There may be several, of
+ * different versions. */
+static uint32_t hk_symbol_find(const struct hk_symbols *s, const char *name, uint32_t i)
 {
     uint32_t hash = hk_symbol_hash(name);
-    uint32_t i = s->buckets[hash % s->nbuckets];
-    for (; i != 0; i = (s->chain[i - s->first] & 1) != 0 ? 0 : i + 1) {
-        ElfW(Sym) *symbol = &s->symbols[i];
-        if (((s->chain[i - s->first] ^ hash) | 1) == 1 && hk_symbol_is_function(symbol) &&
-            strcmp(s->names + symbol->st_name, name) == 0)
-            __atomic_store_n(&symbol->st_value, address - s->base, __ATOMIC_RELAXED); /* lookups go on meanwhile */
-    }
+    i = i == 0 ? s->buckets[hash % s->nbuckets] : hk_symbol_next(s, i);
+    for (; i != 0; i = hk_symbol_next(s, i))
+        if (((s->chain[i - s->first] ^ hash) | 1) == 1 && hk_symbol_is_function(&s->symbols[i]) &&
+            strcmp(s->names + s->symbols[i].st_name, name) == 0)
+            break;
+    return i;
 }
 
-/* Makes the functions of libc that have the name of one of ours lead to that, but for dlopen, which needs its own. */
-static void hk_symbols_lead_to(const struct hk_symbols *libc, const struct hk_symbols *ours)
+/* The address of a function; NULL if there is none of that name. */
+static void *hk_symbol_address(const struct hk_symbols *s, const char *name)
 {
-    for (uint32_t bucket = 0; bucket < ours->nbuckets; bucket++) {
-        uint32_t i = ours->buckets[bucket];
-        for (; i != 0; i = (ours->chain[i - ours->first] & 1) != 0 ? 0 : i + 1) {
+    uint32_t i = hk_symbol_find(s, name, 0);
+    return i != 0 ? (void *)(s->base + s->symbols[i].st_value) : NULL;
+}
+
+/* ---- Blocks of the C library's malloc, for those who ask it ---- */
+
+static struct {
+    void (*free)(void *p);
+    void *(*realloc)(void *p, size_t n);
+    size_t (*usable_size)(void *p);
+} hk_libc; /* constant once the symbols lead to us */
+
+static bool hk_is_libcs(const void *p) { return p != NULL && hk_key_of_any(p) == 0; }
+
+static void hk_free_whose(void *p)
+{
+    if (hk_is_libcs(p))
+        hk_libc.free(p);
+    else
+        hk_free_hot(p);
+}
+
+static void *hk_realloc_whose(void *p, size_t n)
+{
+    return hk_is_libcs(p) ? hk_libc.realloc(p, n) : hk_realloc_any(p, n, "realloc");
+}
+
+static void *hk_reallocarray_whose(void *p, size_t count, size_t n)
+{
+    size_t size;
+    if (__builtin_mul_overflow(count, n, &size)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return hk_realloc_whose(p, size);
+}
+
+static size_t hk_usable_size_whose(void *p)
+{
+    return hk_is_libcs(p) ? hk_libc.usable_size(p) : hk_usable(p);
+}
+
+/* Where a symbol of the C library leads for which we have a function. */
+static uintptr_t hk_redirection_of(const char *name, uintptr_t ours)
+{
+    if (strncmp(name, "__libc_", 7) == 0)
+        name += 7;
+    return strcmp(name, "free") == 0 || strcmp(name, "cfree") == 0 ? (uintptr_t)hk_free_whose
+           : strcmp(name, "realloc") == 0                          ? (uintptr_t)hk_realloc_whose
+           : strcmp(name, "reallocarray") == 0                     ? (uintptr_t)hk_reallocarray_whose
+           : strcmp(name, "malloc_usable_size") == 0               ? (uintptr_t)hk_usable_size_whose
+                                                                   : ours;
+}
+
+/* ---- Redirection ---- */
+
+/* Makes the functions of libc lead to ours of the same name, but for dlopen, which goes on to libc's. */
+static void hk_symbols_redirect(const struct hk_symbols *libc, const struct hk_symbols *ours)
+{
+    for (uint32_t bucket = 0; bucket < ours->nbuckets; bucket++)
+        for (uint32_t i = ours->buckets[bucket]; i != 0; i = hk_symbol_next(ours, i)) {
             const ElfW(Sym) *symbol = &ours->symbols[i];
             const char *name = ours->names + symbol->st_name;
-            if (hk_symbol_is_function(symbol) && strcmp(name, "dlopen") != 0)
-                hk_symbols_lead(libc, name, ours->base + symbol->st_value);
+            if (!hk_symbol_is_function(symbol) || strcmp(name, "dlopen") == 0)
+                continue;
+            uintptr_t to = hk_redirection_of(name, ours->base + symbol->st_value);
+            for (uint32_t at = 0; (at = hk_symbol_find(libc, name, at)) != 0;)
+                /* Lookups by other threads go on meanwhile. */
+                __atomic_store_n(&libc->symbols[at].st_value, to - libc->base, __ATOMIC_RELEASE);
         }
-    }
 }
 
-/* ---- The C library ---- */
-
-enum hk_redirection { HK_NOT_YET, HK_NOT_NEEDED, HK_REDIRECTED, HK_REFUSED };
-
-/* Written while the loader's lock is held. */
-static _Atomic(enum hk_redirection) hk_redirection;
-
-static enum hk_redirection hk_redirect(const struct dl_phdr_info *libc, const struct hk_symbols *ours)
+static bool hk_redirect(const struct dl_phdr_info *object, const struct hk_symbols *ours)
 {
-    struct hk_symbols theirs;
-    if (!hk_symbols_of(libc, &theirs))
-        return HK_REFUSED;
-    const ElfW(Phdr) *segment = hk_segment_at(libc, (uintptr_t)theirs.symbols);
-    if (segment == NULL || (segment->p_flags & PF_W) != 0)
-        return HK_REFUSED;
+    struct hk_symbols libc;
+    if (!hk_symbols_of(object, &libc))
+        return false;
+    const ElfW(Phdr) *segment = hk_segment_at(object, (uintptr_t)libc.symbols);
+    if (segment == NULL)
+        return false;
+    if (hk_libc.free == NULL) { /* else these lead to us: a child was forked in the middle of this */
+        *(void **)&hk_libc.realloc = hk_symbol_address(&libc, "realloc");
+        *(void **)&hk_libc.usable_size = hk_symbol_address(&libc, "malloc_usable_size");
+        *(void **)&hk_libc.free = hk_symbol_address(&libc, "free");
+    }
     size_t page = hk_os_page_size();
-    uintptr_t start = (theirs.base + segment->p_vaddr) & ~(page - 1);
-    size_t size = hk_align_up(theirs.base + segment->p_vaddr + segment->p_filesz - start, page);
+    uintptr_t start = (libc.base + segment->p_vaddr) & ~(page - 1);
+    size_t size = hk_align_up(libc.base + segment->p_vaddr + segment->p_filesz - start, page);
+    bool writable = (segment->p_flags & PF_W) != 0;
     bool executable = (segment->p_flags & PF_X) != 0;
-    if (!hk_os_unprotect((void *)start, size, executable))
-        return HK_REFUSED;
-    hk_symbols_lead_to(&theirs, ours);
-    hk_os_protect((void *)start, size, executable);
-    return HK_REDIRECTED;
+    if (!writable && !hk_os_unprotect((void *)start, size, executable))
+        return false;
+    hk_symbols_redirect(&libc, ours);
+    if (!writable)
+        hk_os_protect((void *)start, size, executable);
+    return true;
 }
 
-/* Called for each object, in the order in which they were loaded, under the loader's lock. */
-static int hk_visit_object(struct dl_phdr_info *object, size_t size, void *argument)
+static bool hk_is_libc(const struct dl_phdr_info *object)
+{
+    const char *file = strrchr(object->dlpi_name, '/');
+    return strcmp(file != NULL ? file + 1 : object->dlpi_name, "libc.so.6") == 0;
+}
+
+static atomic_bool hk_redirected;
+
+struct hk_redirect_visit {
+    struct hk_symbols ours;
+    bool refused;
+};
+
+/* These are called for each object, in the order in which they were loaded, by one thread at a time: the loader holds
+ * a lock (dl_load_write_lock). A result that is not 0 ends it. */
+static int hk_visit_to_redirect(struct dl_phdr_info *object, size_t size, void *argument)
 {
     (void)size;
-    struct hk_symbols *ours = argument;
-    if (hk_redirection != HK_NOT_YET)
+    struct hk_redirect_visit *visit = argument;
+    if (hk_redirected)
         return 1;
-    if (hk_segment_at(object, (uintptr_t)&hk_redirection) != NULL && !hk_symbols_of(object, ours))
-        hk_redirection = HK_REFUSED;
-    const char *file = strrchr(object->dlpi_name, '/');
-    if (strcmp(file != NULL ? file + 1 : object->dlpi_name, "libc.so.6") == 0)
-        hk_redirection = ours->symbols == NULL ? HK_NOT_NEEDED : hk_redirect(object, ours);
-    return hk_redirection != HK_NOT_YET;
+    if (hk_segment_at(object, (uintptr_t)&hk_redirected) != NULL) {
+        visit->refused = !hk_symbols_of(object, &visit->ours);
+        return visit->refused;
+    }
+    if (!hk_is_libc(object))
+        return 0;
+    if (visit->ours.symbols != NULL) {
+        hk_redirected = hk_redirect(object, &visit->ours);
+        visit->refused = !hk_redirected;
+    }
+    return 1;
 }
 
-struct hk_dlopen_next hk_dlopen_prepare(int mode)
+static int hk_visit_for_dlopen(struct dl_phdr_info *object, size_t size, void *address)
 {
-    if ((mode & RTLD_DEEPBIND) != 0 && (mode & RTLD_NOLOAD) == 0) {
-        struct hk_symbols ours = {0};
-        if (hk_redirection == HK_NOT_YET)
-            dl_iterate_phdr(hk_visit_object, &ours);
-        if (hk_redirection == HK_REFUSED) /* rather all of the program's symbols than two mallocs */
+    (void)size;
+    struct hk_symbols libc;
+    if (!hk_is_libc(object) || !hk_symbols_of(object, &libc))
+        return 0;
+    *(void **)address = hk_symbol_address(&libc, "dlopen");
+    return 1;
+}
+
+/* The dlopen that comes after ours. In the scope of a library that needs us, the C library may stand before us; and a
+ * dlsym that is not the loader's may look for what comes after itself. */
+static hk_dlopen_function *hk_next_dlopen(void)
+{
+    hk_dlopen_function *next;
+    *(void **)&next = dlsym(RTLD_NEXT, "dlopen");
+    if (next == NULL || next == hk_dlopen)
+        dl_iterate_phdr(hk_visit_for_dlopen, &next);
+    return next;
+}
+
+__attribute__((used)) struct hk_dlopen_next hk_dlopen_prepare(int mode)
+{
+    if ((mode & RTLD_DEEPBIND) != 0 && (mode & RTLD_NOLOAD) == 0 && !hk_redirected) {
+        struct hk_redirect_visit visit = {.refused = false};
+        dl_iterate_phdr(hk_visit_to_redirect, &visit);
+        if (visit.refused) /* rather no RTLD_DEEPBIND than two allocators */
             mode &= ~RTLD_DEEPBIND;
     }
-    struct hk_dlopen_next next = {.mode = mode};
-    *(void **)&next.function = dlsym(RTLD_NEXT, "dlopen");
-    return next;
+    return (struct hk_dlopen_next){.function = hk_next_dlopen(), .mode = mode};
 }

@@ -28,7 +28,7 @@ bool hk_os_purge(void *p, size_t size);
 /* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does
  * not (locked memory), but may split the mapping. */
 bool hk_os_decommit(void *p, size_t size);
-/* Makes pages that can be read, and executed if so said, writable as well; and as they were again. */
+/* Makes pages that can be read writable as well; and as they were again. executable: they are, and stay so. */
 bool hk_os_unprotect(void *p, size_t size, bool executable);
 bool hk_os_protect(void *p, size_t size, bool executable);
 /* Asks for huge pages. A refusal is of no consequence. In a part of a mapping, that becomes one of its own. */

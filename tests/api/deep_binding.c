@@ -2,11 +2,13 @@
  * Proves: libraries that are loaded with RTLD_DEEPBIND have the same malloc as the program.
  *   - What one allocates the other frees, and the C library in between; also what is allocated while they are loaded.
  *   - They find their own symbols first all the same, and what they load by their own run path.
+ *   - Blocks that the program had of the C library's own malloc before are freed by that.
  *   refused   Where the C library's symbols may not be changed, they find the program's first, and malloc with these.
  *   alone     Without preload, where hakmem is in the program only because a library needs it: the C library's malloc
  *             stays what it was.
+ *   needed    Likewise, and the C library stands before hakmem: a library that calls our dlopen gets the C library's.
  *
- *   deep_binding PLUGIN [refused | alone LIBHAKMEM]
+ *   deep_binding PLUGIN [refused | needed | alone LIBHAKMEM]
  */
 #include "check.h"
 
@@ -71,6 +73,36 @@ static void share_malloc_in_threads(void)
     REQUIRE(pthread_join(thread, NULL) == 0);
 }
 
+/* What a program can have that asks the C library itself, before and after. */
+static struct libc {
+    void *(*malloc)(size_t);
+    void (*free)(void *);
+    void *(*realloc)(void *, size_t);
+    size_t (*usable_size)(void *);
+} libc_then, libc_now;
+
+static void ask_libc(struct libc *libc)
+{
+    void *handle = open_library("libc.so.6", RTLD_NOLOAD);
+    *(void **)&libc->malloc = dlsym(handle, "malloc");
+    *(void **)&libc->free = dlsym(handle, "free");
+    *(void **)&libc->realloc = dlsym(handle, "realloc");
+    *(void **)&libc->usable_size = dlsym(handle, "malloc_usable_size");
+}
+
+static void pass_on_libcs_blocks(char *block, char *other)
+{
+    CHECK(libc_now.malloc != libc_then.malloc && libc_now.malloc == malloc);
+    CHECK(libc_now.usable_size(block) == libc_then.usable_size(block));
+    block = libc_now.realloc(block, 3000);
+    CHECK(block != NULL && strcmp(block, "the C library's") == 0);
+    libc_now.free(block);
+    PLUGIN(void(void *), "plugin_free")(other);
+    libc_now.free(libc_now.realloc(libc_now.malloc(100), 200));
+    libc_now.free(NULL);
+    CHECK(libc_now.usable_size(NULL) == 0);
+}
+
 static void find_own_first(void)
 {
     CHECK(strcmp(which(), "the program's") == 0);
@@ -118,6 +150,12 @@ int main(int argc, char **argv)
 {
     REQUIRE(argc >= 2);
     bool refused = argc == 3 && strcmp(argv[2], "refused") == 0;
+    if (argc == 3 && strcmp(argv[2], "needed") == 0) {
+        plugin = open_library(argv[1], RTLD_DEEPBIND);
+        CHECK(PLUGIN(void *(void), "plugin_malloc_address")() != dlsym(RTLD_DEFAULT, "malloc"));
+        find_own_first();
+        return check_result();
+    }
     if (argc == 4) {
         alone(argv[1], argv[3]);
         return check_result();
@@ -126,9 +164,15 @@ int main(int argc, char **argv)
         free(malloc(100)); /* which needs pages that can be written to */
         refuse_writing();
     }
+    ask_libc(&libc_then);
+    char *block = strcpy(libc_then.malloc(100), "the C library's");
+    char *other = libc_then.malloc(100);
     plugin = open_library(argv[1], RTLD_DEEPBIND);
     share_malloc();
-    if (!refused) { /* which lets no thread have a stack */
+    ask_libc(&libc_now);
+    if (!refused)
+        pass_on_libcs_blocks(block, other);
+    if (!refused) { /* the filter denies the stacks of threads, too */
         share_malloc_in_threads();
         find_own_first();
     }

@@ -13,7 +13,7 @@ api='^(malloc|free|calloc|realloc|reallocarray|aligned_alloc|posix_memalign|mema
 api="$api|free_sized|free_aligned_sized|malloc_usable_size|malloc_trim|malloc_stats|malloc_info|mallinfo2?|mallopt"
 api="$api|__libc_[a-z]+|__posix_memalign|_Z(nw|na)m.*|_Zd[la]Pv.*|hak_[a-z_]+)\$"
 
-names=$(nm -D --defined-only "$HAKMEM_LIB" | grep -v ' T dlopen$' | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }')
+names=$(nm -D --defined-only "$HAKMEM_LIB" | grep -v ' [TW] dlopen$' | awk '$2 != "A" { sub(/@.*/, "", $3); print $3 }')
 test -n "$names" || complain "$HAKMEM_LIB" "exports nothing"
 others=$(echo "$names" | grep -vE "$api")
 test -z "$others" || complain "exported, and not part of the API" "$others"
