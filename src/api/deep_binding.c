@@ -30,7 +30,7 @@ struct hk_dlopen_next {
     hk_dlopen_function *function;
     long mode;
 };
-struct hk_dlopen_next hk_dlopen_prepare(int mode);
+__attribute__((used)) struct hk_dlopen_next hk_dlopen_prepare(int mode); /* called by the assembly below */
 
 /* dlopen(file, mode), and the same by a name that leads to no other. The C library tells by the return address whose
  * run path and which namespace are meant: so the next dlopen is jumped to, where a C compiler is free to call it. */
@@ -327,7 +327,7 @@ static hk_dlopen_function *hk_next_dlopen(void)
     return next;
 }
 
-__attribute__((used)) struct hk_dlopen_next hk_dlopen_prepare(int mode)
+struct hk_dlopen_next hk_dlopen_prepare(int mode)
 {
     if ((mode & RTLD_DEEPBIND) != 0 && (mode & RTLD_NOLOAD) == 0 && !hk_redirected) {
         struct hk_redirect_visit visit = {.refused = false};
