@@ -16,7 +16,6 @@
  */
 #include <dlfcn.h>
 #include <elf.h>
-#include <errno.h>
 #include <link.h>
 #include <string.h>
 
@@ -35,15 +34,21 @@ __attribute__((used)) struct hk_dlopen_next hk_dlopen_prepare(int mode); /* call
 /* dlopen(file, mode), and the same by a name that leads to no other. The C library tells by the return address whose
  * run path and which namespace are meant: so the next dlopen is jumped to, where a C compiler is free to call it. */
 hk_dlopen_function hk_dlopen;
+#define HK_DLOPEN_BEGIN                \
+    ".text\n"                          \
+    ".balign 4\n"                      \
+    ".globl dlopen, hk_dlopen\n"       \
+    ".hidden hk_dlopen\n"              \
+    ".type dlopen, @function\n"        \
+    ".type hk_dlopen, @function\n"     \
+    "dlopen:\n"                        \
+    "hk_dlopen:\n"                     \
+    "    .cfi_startproc\n"
+#define HK_DLOPEN_END                  \
+    "    .cfi_endproc\n"               \
+    ".size dlopen, .-dlopen\n"
 #if defined(__x86_64__)
-__asm__(".text\n"
-        ".globl dlopen, hk_dlopen\n"
-        ".hidden hk_dlopen\n"
-        ".type dlopen, @function\n"
-        ".type hk_dlopen, @function\n"
-        "dlopen:\n"
-        "hk_dlopen:\n"
-        "    .cfi_startproc\n"
+__asm__(HK_DLOPEN_BEGIN
         "    pushq %rdi\n"
         "    .cfi_adjust_cfa_offset 8\n"
         "    movl %esi, %edi\n"
@@ -52,18 +57,9 @@ __asm__(".text\n"
         "    .cfi_adjust_cfa_offset -8\n"
         "    movl %edx, %esi\n"
         "    jmp *%rax\n"
-        "    .cfi_endproc\n"
-        ".size dlopen, .-dlopen\n");
+        HK_DLOPEN_END);
 #elif defined(__aarch64__)
-__asm__(".text\n"
-        ".balign 4\n"
-        ".globl dlopen, hk_dlopen\n"
-        ".hidden hk_dlopen\n"
-        ".type dlopen, @function\n"
-        ".type hk_dlopen, @function\n"
-        "dlopen:\n"
-        "hk_dlopen:\n"
-        "    .cfi_startproc\n"
+__asm__(HK_DLOPEN_BEGIN
         "    hint #34\n" /* bti c: where indirect calls may land */
         "    stp x0, x30, [sp, #-16]!\n"
         "    .cfi_adjust_cfa_offset 16\n"
@@ -75,8 +71,7 @@ __asm__(".text\n"
         "    .cfi_restore x30\n"
         "    .cfi_adjust_cfa_offset -16\n"
         "    br x16\n"
-        "    .cfi_endproc\n"
-        ".size dlopen, .-dlopen\n");
+        HK_DLOPEN_END);
 #else
 #error "dlopen is not written for this architecture"
 #endif
@@ -204,10 +199,8 @@ static void *hk_realloc_whose(void *p, size_t n)
 static void *hk_reallocarray_whose(void *p, size_t count, size_t n)
 {
     size_t size;
-    if (__builtin_mul_overflow(count, n, &size)) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (__builtin_mul_overflow(count, n, &size))
+        return hk_no_memory();
     return hk_realloc_whose(p, size);
 }
 

@@ -35,10 +35,8 @@ HK_EXPORT void *realloc(void *p, size_t n) { return hk_realloc_any(p, n, "reallo
 HK_EXPORT void *reallocarray(void *p, size_t count, size_t n)
 {
     size_t size;
-    if (__builtin_mul_overflow(count, n, &size)) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (__builtin_mul_overflow(count, n, &size))
+        return hk_no_memory();
     return realloc(p, size);
 }
 
