@@ -207,7 +207,10 @@ void hk_maintain(struct hk_fault *fault)
     uint32_t state = atomic_load_explicit(&hk_maintenance_state, memory_order_relaxed);
     if (state == HK_MAINTENANCE_ASLEEP)
         hk_maintenance_wake();
-    hk_purge_tick(state == HK_MAINTENANCE_NONE || state == HK_MAINTENANCE_UNAVAILABLE, fault);
+    bool alone = state == HK_MAINTENANCE_NONE || state == HK_MAINTENANCE_UNAVAILABLE;
+    bool only = alone && atomic_load_explicit(&hk_threads, memory_order_relaxed) < 2;
+    struct hk_heap *heap = hk_self.heap != NULL ? hk_self.heap : &hk_guests;
+    hk_purge_tick(alone, only ? heap : NULL, fault);
 }
 
 void hk_maintenance_thread_allocates(void)

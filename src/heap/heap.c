@@ -96,7 +96,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     heap->counts.slabs_released++;
     heap->released = true;
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
-        hk_purge_regret(hk_holes_bytes(slab));
+        hk_purge_regret_holes(hk_holes_bytes(slab));
     hk_slab_fini(slab);
     /* A slab leaves its slot to the next, or takes it, as it is; but not if it would have to give back what the other
      * has touched of it. */

@@ -7,6 +7,7 @@
 #include "heap/heaps.h"
 #include "heap/hole.h"
 #include "heap/large.h"
+#include "heap/surplus.h"
 
 struct hk_lock hk_purge_lock = HK_LOCK_INIT(HK_RANK_PURGE);
 struct hk_purge_counts hk_purge_counts;
@@ -124,6 +125,8 @@ static size_t hk_active_bytes(void) { return hk_look(&hk_pool_counts.slots_activ
 
 static size_t hk_empty_bytes(void) { return hk_look(&hk_pool_counts.slots_empty) * HK_SLOT_SIZE; }
 
+static size_t hk_cached_bytes(void) { return hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE; }
+
 #define HK_WARM_MIN ((size_t)8 << 20)
 #define HK_WARM_PART 16u /* of what is in use: about 6 % */
 
@@ -177,7 +180,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE,
                                      hk_sub_sat(now_ms, hk_option(superslab_ttl_sec) * 1000),
                                      hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
-    keep = hk_sub_sat(keep, hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE);
+    keep = hk_sub_sat(keep, hk_cached_bytes());
     bytes += hk_pool_purge(before, keep, hk_sub_sat(most, bytes));
     keep = hk_sub_sat(keep, hk_empty_bytes());
     size_t idle = hk_heaps_idle_bytes();
@@ -194,12 +197,100 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     return bytes;
 }
 
-void hk_purge_tick(bool alone, struct hk_fault *fault)
+/* ---- By amount ---- */
+
+/* In blocks of the program, but for what lies in magazines. */
+static size_t hk_live_bytes(const struct hk_heap *heap)
 {
-    uint32_t passed = hk_clock_look();
-    if (!alone || passed == 0 || !hk_purge_walk_begin())
+    const struct hk_purge_counts *counts = &hk_purge_counts;
+    size_t absent = atomic_load_explicit(&counts->hole_bytes_purged, memory_order_relaxed) -
+                    atomic_load_explicit(&counts->hole_bytes_returned, memory_order_relaxed) -
+                    atomic_load_explicit(&counts->hole_bytes_in_vain, memory_order_relaxed);
+    size_t in_use = hk_active_bytes() + hk_look(&hk_superslab_counts.large) * HK_SUPERSLAB_SIZE;
+    return hk_sub_sat(in_use, hk_look(&heap->idle_bytes) + absent);
+}
+
+/* Of each class so many slabs in a row may have been looked at before, until those behind them are given up. */
+#define HK_SURPLUS_STALE 128u
+
+/* Gives holes of slabs back that are half free, those first that have become so last. Counts the work (surplus.h). */
+static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *work)
+{
+    size_t bytes = 0, slabs = 0;
+    size_t calls = atomic_load_explicit(&hk_os_counts.madvise, memory_order_relaxed);
+    hk_lock_acquire(&heap->lock);
+    for (unsigned class = 0; class < HK_NCLASSES && bytes < most; class++) {
+        unsigned stale = 0;
+        for (struct hk_slab *slab = heap->classes[class].bins[HK_BIN_MOST], *next;
+             slab != NULL && stale < HK_SURPLUS_STALE && bytes < most; slab = next) {
+            next = slab->next;
+            bool purge = hk_slab_may_have_holes(slab, UINT32_MAX);
+            stale = purge ? 0 : stale + 1;
+            if (purge) {
+                slabs++;
+                bytes += hk_slab_purge_locked(heap, slab);
+            }
+        }
+    }
+    hk_lock_release(&heap->lock);
+    *work = slabs + atomic_load_explicit(&hk_os_counts.madvise, memory_order_relaxed) - calls;
+    return bytes;
+}
+
+/* Gives back what the only thread of a process has dropped (surplus.h). */
+static void hk_purge_surplus(struct hk_heap *heap)
+{
+    size_t prewarmed = hk_purge_prewarmed();
+    size_t in_slots = hk_sub_sat(hk_cached_bytes() + hk_empty_bytes(), prewarmed);
+    size_t in_slabs = hk_look(&heap->idle_bytes);
+    size_t most = hk_surplus_due(in_slots + in_slabs, hk_live_bytes(heap));
+    size_t bytes = 0;
+    if (most == 0)
         return;
-    hk_purge(passed > HK_CLOCK_SECOND ? HK_PURGE_QUIET : HK_PURGE_DECAY, 0, HK_TICK_BYTES, fault);
+    if (in_slots > HK_SURPLUS_REST) {
+        bytes = hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX, most / HK_SUPERSLAB_SIZE);
+        bytes += hk_pool_purge(UINT32_MAX, hk_sub_sat(prewarmed, hk_cached_bytes()), hk_sub_sat(most, bytes));
+    }
+    if (bytes < most && hk_surplus_wants_holes(in_slabs)) {
+        size_t work;
+        size_t holes = hk_heap_purge_holes(heap, most - bytes, &work);
+        hk_surplus_note_holes(holes, most - bytes, work, hk_look(&heap->idle_bytes));
+        bytes += holes;
+    }
+    if (bytes == 0)
+        return;
+    hk_surplus_note_gone(bytes);
+    hk_count(&hk_purge_counts.surplus_bytes_purged, bytes);
+    hk_trace(HK_TRACE_PURGE, "purge surplus", {"bytes", bytes});
+}
+
+/* ---- Ticks ---- */
+
+/* When a slow path purged last; coarse clock. */
+static _Atomic uint32_t hk_ticked_at;
+
+/* How much time has passed since the last tick; to one caller, to others that ask meanwhile 0. */
+static uint32_t hk_tick_passed(void)
+{
+    hk_clock_look();
+    uint32_t now = hk_clock_now(), before = atomic_load_explicit(&hk_ticked_at, memory_order_relaxed);
+    bool mine = now != before && atomic_compare_exchange_strong_explicit(&hk_ticked_at, &before, now,
+                                                                         memory_order_relaxed, memory_order_relaxed);
+    return mine ? now - before : 0;
+}
+
+void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault)
+{
+    uint32_t passed = hk_tick_passed();
+    if (!alone)
+        return;
+    if (only != NULL)
+        hk_purge_surplus(only);
+    if (passed == 0 || !hk_purge_walk_begin())
+        return;
+    size_t bytes =
+        hk_purge(passed > HK_CLOCK_SECOND ? HK_PURGE_QUIET : HK_PURGE_DECAY, 0, HK_TICK_BYTES, fault);
+    hk_surplus_note_old(bytes);
     hk_purge_walk_end();
 }
 
@@ -255,16 +346,27 @@ static struct {
 void hk_purge_after_fork(void)
 {
     hk_purge_walk_end();
+    hk_surplus_reset();
+    atomic_store_explicit(&hk_ticked_at, hk_clock_now(), memory_order_relaxed);
     atomic_store_explicit(&hk_payment.paid, 0, memory_order_relaxed);
     atomic_store_explicit(&hk_payment.regretted, 0, memory_order_relaxed);
     atomic_store_explicit(&hk_payment.rest_until, 0, memory_order_relaxed);
     atomic_store_explicit(&hk_payment.rest, HK_CLOCK_SECOND, memory_order_relaxed);
 }
 
-void hk_purge_regret(size_t bytes)
+static void hk_purge_blame(size_t bytes, bool in_vain)
 {
-    atomic_fetch_add_explicit(&hk_payment.regretted, bytes, memory_order_relaxed);
     hk_count(&hk_purge_counts.regretted_bytes, bytes);
+    size_t surplus = hk_surplus_regret(bytes, in_vain); /* the payments had no part in it */
+    atomic_fetch_add_explicit(&hk_payment.regretted, bytes - surplus, memory_order_relaxed);
+}
+
+void hk_purge_regret(size_t bytes) { hk_purge_blame(bytes, false); }
+
+void hk_purge_regret_holes(size_t bytes)
+{
+    hk_count(&hk_purge_counts.hole_bytes_in_vain, bytes);
+    hk_purge_blame(bytes, true);
 }
 
 bool hk_purge_payment_rests(void)

@@ -8,7 +8,7 @@
  * does not add up to a peak.
  *
  * In a process with threads the maintenance thread calls hk_purge (front/maintenance.c); in one without, slow paths do
- * a bounded part of it when they look at the clock.
+ * a bounded part of it when they look at the clock, and when much is dropped at once (surplus.h).
  */
 #ifndef HK_HEAP_PURGE_H
 #define HK_HEAP_PURGE_H
@@ -42,10 +42,13 @@ bool hk_purge_payment_rests(void);
 void hk_purge_note_paid(size_t bytes);
 /* Memory that was purged is needed again, by so many bytes. Any lock may be held. */
 void hk_purge_regret(size_t bytes);
+/* Holes of so many bytes were purged in vain: the slab is released with them. Any lock may be held. */
+void hk_purge_regret_holes(size_t bytes);
 
 /* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a
- * bounded part if a quarter of a second has passed. */
-void hk_purge_tick(bool alone, struct hk_fault *fault);
+ * bounded part if a quarter of a second has passed. only: the heap of a process's only thread, which gives back what it
+ * has dropped; else NULL. */
+void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault);
 
 /* What is to be prewarmed stays, though idle, until HK_PURGE_ALL: said before it is made ready, since a pass may come
  * meanwhile, and taken back for what there was no memory for. */

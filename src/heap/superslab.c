@@ -410,10 +410,18 @@ static void hk_superslab_isolate(struct hk_superslab *superslab)
     }
 }
 
+/* How much of a free superslab may have memory. */
+static size_t hk_superslab_resident_bytes(const struct hk_superslab *superslab)
+{
+    bool by_slots = superslab->table != NULL && !superslab->was_large;
+    return by_slots ? hk_count_bits32(superslab->empty) * HK_SLOT_SIZE : HK_SUPERSLAB_SIZE;
+}
+
 /* Purges the oldest superslab of the cache without the lock, which is held at entry and at exit. */
 static size_t hk_superslab_purge_oldest(void)
 {
     struct hk_superslab *superslab = hk_superslabs.oldest;
+    size_t bytes = hk_superslab_resident_bytes(superslab);
     hk_superslab_isolate(superslab);
     hk_lru_remove(superslab);
     superslab->resident = false;
@@ -432,17 +440,17 @@ static size_t hk_superslab_purge_oldest(void)
     hk_trace(HK_TRACE_LRU, "lru purge", {"superslab", (uintptr_t)superslab->base}, {"purged", purged},
              {"cached", hk_superslab_counts.cached});
     hk_run_free(superslab, 1);
-    return purged ? HK_SUPERSLAB_SIZE : 0;
+    return purged ? bytes : 0;
 }
 
 size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most)
 {
-    size_t bytes = 0;
+    size_t bytes = 0, n = 0;
     hk_lock_acquire(&hk_pool_lock);
-    for (; most > 0 && hk_superslab_counts.cached > keep && hk_superslabs.oldest->freed_at_ms < freed_before_ms; most--)
+    for (; n < most && hk_superslab_counts.cached > keep && hk_superslabs.oldest->freed_at_ms < freed_before_ms; n++)
         bytes += hk_superslab_purge_oldest();
     if (freed_before_ms != UINT64_MAX)
-        hk_cache_note_unwanted(bytes / HK_SUPERSLAB_SIZE);
+        hk_cache_note_unwanted(n);
     hk_lock_release(&hk_pool_lock);
     return bytes;
 }

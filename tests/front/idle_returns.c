@@ -6,7 +6,8 @@
  *          anything any more, and yet the memory goes;
  *   off    the same with HAKMEM_BACKGROUND=0: no thread is started for it, and malloc_trim does it for all of them;
  *   late   the process has slept so long that nothing was left to do, then a large block is freed, then small ones;
- *   alone  without threads the memory goes while the program works on, a little, but for what a working process keeps.
+ *   alone  without threads the memory goes while the program works on, a little, but for what a working process keeps;
+ *   drop   without threads, and much of it: nearly all has gone with the frees, before the program sleeps.
  *
  * Times are generous: on an idle machine it takes about two seconds.
  */
@@ -15,8 +16,8 @@
 #include <semaphore.h>
 
 enum { MAKERS = 4, PATIENCE_S = 25, WARM_KIB = 8 << 10 };
-static const size_t bytes_per_maker = (size_t)16 << 20;
-enum { MOST_BLOCKS = 1 << 18 }; /* of a maker */
+static size_t bytes_per_maker = (size_t)16 << 20;
+enum { MOST_BLOCKS = 1 << 20 }; /* of a maker */
 enum { RUN = 10000, KEPT = 60 }; /* of so many blocks in a row so many are kept */
 
 struct block {
@@ -249,6 +250,20 @@ static void run_alone(long base)
     check_and_free_rest();
 }
 
+static void run_drop(long base)
+{
+    bytes_per_maker = (size_t)64 << 20;
+    for (size_t i = 0; i < MAKERS; i++)
+        make_blocks(i);
+    long full = hk_rss_kib();
+    free_most();
+    long rss = hk_rss_kib(), floor = floor_kib(), bound = base + floor + floor * 15 / 100 + 4096;
+    HK_CHECK(floor < (full - base) / 10, "the scene leaves too little to give back");
+    HK_CHECK(rss <= bound, "%ld KiB are resident when most is freed, %ld would do", rss, bound);
+    hk_say("drop: %ld KiB, then %ld KiB, at most %ld are asked for\n", full, rss, bound);
+    check_and_free_rest();
+}
+
 int main(int argc, char **argv)
 {
     hk_watchdog(58);
@@ -267,6 +282,8 @@ int main(int argc, char **argv)
         run_late(base);
     else if (strcmp(what, "alone") == 0)
         run_alone(base);
+    else if (strcmp(what, "drop") == 0)
+        run_drop(base);
     else
         HK_CHECK(false, "no scene is called %s", what);
     return 0;

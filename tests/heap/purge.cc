@@ -14,6 +14,7 @@
 #include "c_begin.h"
 #include "heap/clock.h"
 #include "heap/purge.h"
+#include "heap/surplus.h"
 #include "c_end.h"
 
 namespace
@@ -473,6 +474,205 @@ TEST_F(Purge, AfterAllOnlyPagesOfLiveBlocksHaveMemory)
     prctl(PR_SET_THP_DISABLE, 0, 0, 0, 0);
 }
 
+/* ---- Amount ---- */
+
+/* The only thread of a process; surplus.cc has the rules. Our clock is ahead of the system's, so that nothing goes by
+ * age, and nobody pays for growth. */
+class PurgeSurplus : public Purge
+{
+  protected:
+    static constexpr size_t kBound = 96 * kMib, kRest = kMib;
+
+    void SetUp() override
+    {
+        Purge::SetUp();
+        set_clock(UINT32_MAX / 4);
+        make_payments_rest();
+        tick();
+    }
+    static size_t idle() { return empty_bytes() + cached_bytes() + hk_heaps_idle_bytes(); }
+    /* A slow path. Returns what went. */
+    size_t tick()
+    {
+        hk_fault fault{};
+        size_t before = hk_purge_counts.surplus_bytes_purged;
+        hk_purge_tick(true, heap.get(), &fault);
+        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+        return hk_purge_counts.surplus_bytes_purged - before;
+    }
+    size_t tick_until_nothing_goes()
+    {
+        size_t sum = 0;
+        for (size_t bytes; (bytes = tick()) != 0; sum += bytes) {}
+        return sum;
+    }
+    /* Returns what went with the frees, and with some calls after them. */
+    size_t drop(std::vector<LargeBlock> blocks)
+    {
+        size_t gone = tick();
+        for (LargeBlock &block : blocks) {
+            block.free();
+            gone += tick();
+        }
+        return gone + tick_until_nothing_goes();
+    }
+    size_t drop(const Slabs &slabs)
+    {
+        size_t gone = tick();
+        for (const Blocks &blocks : slabs) {
+            EXPECT_EQ(heap.give(blocks).kind, HK_FAULT_NONE);
+            gone += tick();
+        }
+        return gone + tick_until_nothing_goes();
+    }
+    std::vector<LargeBlock> take(size_t mib)
+    {
+        std::vector<LargeBlock> blocks;
+        for (; mib >= 2; mib -= 2) {
+            blocks.emplace_back(2 * kMib - 4096);
+            tick();
+        }
+        return blocks;
+    }
+    Slabs take_small(size_t mib)
+    {
+        Slabs slabs = take_slabs(heap, mib * kMib / HK_SLOT_SIZE);
+        tick();
+        return slabs;
+    }
+};
+
+TEST_F(PurgeSurplus, SuperslabsGo)
+{
+    EXPECT_EQ(drop(take(90)), 0u);
+    EXPECT_EQ(idle(), 90 * kMib);
+    size_t all = drop(take(120));
+    EXPECT_GE(all, 120 * kMib - kRest);
+    EXPECT_LE(idle(), kRest);
+    check_everything();
+}
+
+TEST_F(PurgeSurplus, OthersSeeToItWhereThereAreOthers)
+{
+    hk_fault fault{};
+    auto blocks = take(120);
+    for (LargeBlock &block : blocks) {
+        block.free();
+        hk_purge_tick(true, nullptr, &fault);
+        hk_purge_tick(false, nullptr, &fault);
+    }
+    EXPECT_EQ(idle(), 120 * kMib);
+}
+
+TEST_F(PurgeSurplus, SlotsGo)
+{
+    Slabs slabs = take_small(120), pins;
+    for (size_t i = 0; i < slabs.size(); i += HK_SLOTS_PER_SUPERSLAB)
+        pins.push_back(std::exchange(slabs[i], {}));
+    size_t bytes = slabs.size() * HK_SLOT_SIZE - pins.size() * HK_SLOT_SIZE;
+    EXPECT_GE(drop(slabs), bytes - 2 * kRest);
+    EXPECT_LE(idle(), 2 * kRest);
+    check_everything();
+    drop(pins);
+    EXPECT_LE(idle(), 2 * kRest) << "nothing is left of their superslabs";
+}
+
+TEST_F(PurgeSurplus, HolesGo)
+{
+    Slabs slabs = take_small(160), live;
+    for (Blocks &blocks : slabs) {
+        live.push_back({blocks[5]});
+        blocks.erase(blocks.begin() + 5);
+    }
+    EXPECT_GE(drop(slabs), 160 * kMib / 16 * 14);
+    EXPECT_LE(hk_heaps_idle_bytes(), 2 * kRest);
+    check_everything();
+    drop(live);
+}
+
+/* Each slab loses a page now and then: the kernel would be asked for each by itself. */
+TEST_F(PurgeSurplus, SinglePagesDoNotGo)
+{
+    Slabs slabs = take_small(400);
+    size_t madvise = hk_os_counts.madvise, pages = 0;
+    for (size_t i = 0; i < kBlocksPerSlot; i++)
+        for (Blocks &blocks : slabs) {
+            heap.give({blocks[i * 7 % kBlocksPerSlot]});
+            pages++;
+            if (pages % 64 == 0)
+                tick();
+        }
+    tick_until_nothing_goes();
+    EXPECT_LE(idle(), 2 * kRest);
+    EXPECT_LE(hk_os_counts.madvise - madvise, pages / 8);
+}
+
+TEST_F(PurgeSurplus, AMistakeIsMadeOnce)
+{
+    for (size_t mib : {120, 180, 230}) {
+        size_t gone = drop(take(mib));
+        if (mib == 120)
+            EXPECT_GT(gone, 100 * kMib);
+        else
+            EXPECT_EQ(gone, 0u) << mib;
+    }
+}
+
+TEST_F(PurgeSurplus, HolesInVainAreNoMistake)
+{
+    size_t vain = hk_purge_counts.hole_bytes_in_vain, regretted = hk_purge_counts.regretted_bytes;
+    Slabs slabs = take_small(160), rest;
+    for (Blocks &blocks : slabs) {
+        rest.push_back({blocks.begin(), blocks.begin() + 2});
+        blocks.erase(blocks.begin(), blocks.begin() + 2);
+    }
+    drop(slabs);
+    drop(rest);
+    vain = hk_purge_counts.hole_bytes_in_vain - vain;
+    EXPECT_GE(vain, 100 * kMib);
+    EXPECT_EQ(hk_purge_counts.regretted_bytes - regretted, vain);
+    take(20);
+    EXPECT_GT(drop(take(100)), 90 * kMib) << "the bound is the same";
+}
+
+TEST_F(PurgeSurplus, NeedingItAgainDoesNotLetPaymentsRest)
+{
+    advance(kLongerThanAnyRest);
+    hk_purge_after_fork();
+    tick();
+    drop(take(120));
+    hk_purge_note_paid(2 * kMib);
+    auto again = take(100);
+    EXPECT_FALSE(hk_purge_payment_rests());
+    hk_purge_regret(100 * kMib);
+    EXPECT_TRUE(hk_purge_payment_rests()) << "beyond what went so";
+    drop(std::move(again));
+}
+
+TEST_F(PurgeSurplus, WhatWasPrewarmedStays)
+{
+    hk_purge_keep_prewarmed(40 * kMib);
+    drop(take(200));
+    EXPECT_GE(idle(), 40 * kMib);
+    EXPECT_LE(idle(), 40 * kMib + kRest + HK_SUPERSLAB_SIZE);
+    hk_purge_forget_prewarmed(SIZE_MAX);
+}
+
+/* Passes by age take what was dropped slowly; that is not taken by the program. */
+TEST_F(PurgeSurplus, WhatIsDroppedSlowlyGoesToo)
+{
+    Slabs slabs = take_small(200);
+    size_t gone = 0;
+    for (size_t i = 0; i < slabs.size(); i++) {
+        heap.give(slabs[i]);
+        gone += tick();
+        if (i % (2 * HK_SLOTS_PER_SUPERSLAB) == 0)
+            advance(1);
+    }
+    EXPECT_GT(gone, 60 * kMib);
+    EXPECT_LE(idle(), 2 * kRest + kWarm);
+}
+
 /* ---- Growth ---- */
 
 TEST_F(Purge, GrowthIsPaidWithEmptySlots)
@@ -770,19 +970,20 @@ TEST_F(Purge, ATickDoesABoundedPartIfTimeHasPassed)
     auto look_back = [](uint32_t quarters) {
         hk_clock_look();
         set_clock(hk_clock_now() - quarters);
+        hk_purge_after_fork();
     };
     size_t before = passes();
     look_back(2);
-    hk_purge_tick(false, &fault);
+    hk_purge_tick(false, nullptr, &fault);
     EXPECT_EQ(passes(), before) << "somebody else does it";
     look_back(2);
-    hk_purge_tick(true, &fault);
+    hk_purge_tick(true, nullptr, &fault);
     EXPECT_EQ(passes(), before + 1);
     bool stood_still = false;
     for (int i = 0; i < 100 && !stood_still; i++) {
         uint32_t now = hk_clock_now();
         before = passes();
-        hk_purge_tick(true, &fault);
+        hk_purge_tick(true, nullptr, &fault);
         stood_still = hk_clock_now() == now;
         EXPECT_EQ(passes(), before + !stood_still);
     }
@@ -800,7 +1001,7 @@ TEST_F(Purge, ATickDoesABoundedPartIfTimeHasPassed)
                 superslab->table->slabs[slot].used_at = 0;
     size_t empty = empty_bytes(), quiet = hk_purge_counts.purge_passes_quiet;
     look_back(HK_CLOCK_SECOND + 2);
-    hk_purge_tick(true, &fault);
+    hk_purge_tick(true, nullptr, &fault);
     EXPECT_EQ(hk_purge_counts.purge_passes_quiet, quiet + 1);
     EXPECT_LE(empty_bytes(), empty - 8 * kMib);
     EXPECT_GE(empty_bytes(), empty - 8 * kMib - HK_SUPERSLAB_SIZE);

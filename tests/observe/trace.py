@@ -95,6 +95,8 @@ def check_values(lines):
             check(f["purged"] == 1, event, f)
         elif event == "purge growth":
             check(f["grown"] > 0 and f["bytes"] > 0, event, f)
+        elif event == "purge surplus":
+            check(f["bytes"] > 0, event, f)
         elif event == "drain magazine":
             check(1 <= f["blocks"] <= 127, event, f)
         elif event == "drain outbox":

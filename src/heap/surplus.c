@@ -1,0 +1,111 @@
+#include "heap/surplus.h"
+
+#include "base/options.h"
+#include "heap/clock.h"
+
+/* What is taken makes up for so many times as much that is freed. */
+#define HK_TAKEN_WEIGHT 8u
+/* A part is so large, and twice what was freed since the last. */
+#define HK_PART ((size_t)4 << 20)
+/* So much must come from a slab that is looked into, or a call of the kernel, on average. */
+#define HK_HOLES_LEAST ((size_t)5 << 10)
+/* What is needed again so soon should not have gone; coarse clock. */
+#define HK_SOON (2 * HK_CLOCK_SECOND)
+
+#define HK_UNKNOWN SIZE_MAX
+
+static struct {
+    size_t live;       /* when last told, or UNKNOWN */
+    size_t inherited;  /* live when first told: a fork's child gains nothing if it frees what it shares */
+    size_t dropped;    /* freed, and not taken again: no more than the bound counts */
+    bool dropping;     /* it has exceeded the bound, and not been made up for */
+    size_t holes_next; /* so much must be idle in slabs until holes are looked for again */
+    /* Any thread: */
+    _Atomic size_t gone;    /* in parts that may still turn out to be a mistake */
+    _Atomic size_t left;    /* of them, and not needed again yet */
+    _Atomic uint32_t at;    /* when the last part went; coarse clock */
+    _Atomic size_t learned; /* from mistakes: by how much the bound is higher */
+} hk_surplus = {.live = HK_UNKNOWN};
+
+static size_t hk_get(const _Atomic size_t *value) { return atomic_load_explicit(value, memory_order_relaxed); }
+
+static void hk_set(_Atomic size_t *value, size_t n) { atomic_store_explicit(value, n, memory_order_relaxed); }
+
+static bool hk_surplus_is_recent(void)
+{
+    return hk_clock_now() - atomic_load_explicit(&hk_surplus.at, memory_order_relaxed) <= HK_SOON;
+}
+
+size_t hk_surplus_due(size_t idle, size_t live)
+{
+    if (HK_UNLIKELY(hk_surplus.live == HK_UNKNOWN))
+        hk_surplus.live = hk_surplus.inherited = live;
+    size_t freed = hk_sub_sat(hk_surplus.live, live), taken = hk_sub_sat(live, hk_surplus.live);
+    size_t bound = (hk_option(surplus_mb) << 20) + hk_surplus.inherited + hk_get(&hk_surplus.learned);
+    hk_surplus.live = live;
+    hk_surplus.dropped = hk_min(hk_sub_sat(hk_surplus.dropped + freed, taken * HK_TAKEN_WEIGHT), bound + 1);
+    if (hk_surplus.dropped == 0)
+        hk_surplus.dropping = false;
+    if (hk_surplus.dropped > bound && !hk_surplus.dropping) {
+        hk_surplus.dropping = true;
+        hk_surplus.holes_next = HK_SURPLUS_REST;
+    }
+    return hk_surplus.dropping && idle > HK_SURPLUS_REST ? HK_PART + 2 * freed : 0;
+}
+
+void hk_surplus_note_gone(size_t bytes)
+{
+    if (!hk_surplus_is_recent()) {
+        hk_set(&hk_surplus.gone, 0);
+        hk_set(&hk_surplus.left, 0);
+    }
+    hk_set(&hk_surplus.gone, hk_get(&hk_surplus.gone) + bytes);
+    hk_set(&hk_surplus.left, hk_get(&hk_surplus.left) + bytes);
+    atomic_store_explicit(&hk_surplus.at, hk_clock_now(), memory_order_relaxed);
+}
+
+bool hk_surplus_wants_holes(size_t idle) { return idle > hk_surplus.holes_next; }
+
+void hk_surplus_note_holes(size_t bytes, size_t wanted, size_t work, size_t idle)
+{
+    bool worth = bytes != 0 && bytes >= work * HK_HOLES_LEAST;
+    size_t rest = bytes < wanted ? idle : 0; /* there are no more for now */
+    hk_surplus.holes_next = worth ? rest + HK_SURPLUS_REST : 2 * idle;
+}
+
+size_t hk_surplus_regret(size_t bytes, bool in_vain)
+{
+    if (HK_LIKELY(hk_get(&hk_surplus.left) == 0))
+        return 0;
+    hk_clock_look(); /* the process may have slept */
+    if (!hk_surplus_is_recent()) {
+        hk_set(&hk_surplus.left, 0);
+        return 0;
+    }
+    size_t gone = hk_get(&hk_surplus.gone), left = hk_get(&hk_surplus.left);
+    bytes = hk_min(bytes, left);
+    left -= bytes;
+    hk_set(&hk_surplus.left, left);
+    if (in_vain) {
+        hk_set(&hk_surplus.gone, hk_sub_sat(gone, bytes));
+    } else if (left < gone / 2) {
+        hk_set(&hk_surplus.learned, hk_max(hk_get(&hk_surplus.learned), 2 * gone));
+        hk_set(&hk_surplus.gone, 0);
+    }
+    return bytes;
+}
+
+void hk_surplus_note_old(size_t bytes)
+{
+    hk_set(&hk_surplus.learned, hk_sub_sat(hk_get(&hk_surplus.learned), bytes));
+}
+
+void hk_surplus_reset(void)
+{
+    hk_surplus.live = HK_UNKNOWN;
+    hk_surplus.dropped = 0;
+    hk_surplus.dropping = false;
+    hk_set(&hk_surplus.gone, 0);
+    hk_set(&hk_surplus.left, 0);
+    hk_set(&hk_surplus.learned, 0);
+}

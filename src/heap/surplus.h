@@ -1,0 +1,39 @@
+/*
+ * Surplus: what a process without threads gives back at once.
+ *
+ * Such a process may go to sleep with what it has just freed, and nobody is left to give it back. So when much is freed
+ * and hardly anything is taken meanwhile, it goes at once, and then what is freed after it, until memory is taken
+ * again. If more than half of what went is needed again soon that was a mistake, and twice as much must be freed the
+ * next time: a program in short cycles makes it once (docs/decisions/008-quiet-single-thread.md).
+ *
+ * This is told what is live and what is idle, and says how much is to go; purge.c finds it. It belongs to a process's
+ * only thread, but for hk_surplus_regret, which any thread may call with any lock held. Racy counts do: they are hints.
+ */
+#ifndef HK_HEAP_SURPLUS_H
+#define HK_HEAP_SURPLUS_H
+
+#include "base/base.h"
+
+/* So much may lie idle until the next part goes. */
+#define HK_SURPLUS_REST ((size_t)1 << 20)
+
+/* How many bytes are to go now, at least as many as were freed since this was asked before; or none. Told how many are
+ * idle, and how many live blocks have. */
+size_t hk_surplus_due(size_t idle, size_t live);
+/* So many have gone. */
+void hk_surplus_note_gone(size_t bytes);
+
+/* True if it is worth looking for holes in slabs that have so many idle bytes. */
+bool hk_surplus_wants_holes(size_t idle);
+/* Of `wanted` bytes so many were found, and so many are idle still. work: slabs looked into and calls of the kernel. */
+void hk_surplus_note_holes(size_t bytes, size_t wanted, size_t work, size_t idle);
+
+/* Bytes that were purged are needed again; or were purged in vain, as what lies around them goes now as well. Returns
+ * how many of them had gone as surplus, a moment ago. */
+size_t hk_surplus_regret(size_t bytes, bool in_vain);
+/* Idle bytes have grown old: less was to be kept. */
+void hk_surplus_note_old(size_t bytes);
+/* Forgets all, as in the child of a fork. */
+void hk_surplus_reset(void);
+
+#endif
