@@ -199,30 +199,32 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
 
 /* ---- By amount ---- */
 
-/* In blocks of the program, but for what lies in magazines. */
+static size_t hk_read(const _Atomic size_t *counter) { return atomic_load_explicit(counter, memory_order_relaxed); }
+
+/* What live blocks take, with those in magazines and what is idle in other heaps; mappings do not count. */
 static size_t hk_live_bytes(const struct hk_heap *heap)
 {
-    const struct hk_purge_counts *counts = &hk_purge_counts;
-    size_t absent = atomic_load_explicit(&counts->hole_bytes_purged, memory_order_relaxed) -
-                    atomic_load_explicit(&counts->hole_bytes_returned, memory_order_relaxed) -
-                    atomic_load_explicit(&counts->hole_bytes_in_vain, memory_order_relaxed);
+    size_t absent =
+        hk_sub_sat(hk_read(&hk_purge_counts.hole_bytes_purged),
+                   hk_read(&hk_purge_counts.hole_bytes_returned) + hk_read(&hk_purge_counts.hole_bytes_in_vain));
     size_t in_use = hk_active_bytes() + hk_look(&hk_superslab_counts.large) * HK_SUPERSLAB_SIZE;
     return hk_sub_sat(in_use, hk_look(&heap->idle_bytes) + absent);
 }
 
-/* Of each class so many slabs in a row may have been looked at before, until those behind them are given up. */
+/* Of each class so many slabs in a row may have been looked at before, until those behind them are given up; but not
+ * before all have been looked at once. */
 #define HK_SURPLUS_STALE 128u
 
 /* Gives holes of slabs back that are half free, those first that have become so last. Counts the work (surplus.h). */
 static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *work)
 {
-    size_t bytes = 0, slabs = 0;
-    size_t calls = atomic_load_explicit(&hk_os_counts.madvise, memory_order_relaxed);
+    size_t bytes = 0, slabs = 0, calls = hk_read(&hk_os_counts.madvise);
+    unsigned most_stale = hk_surplus_has_backlog() ? UINT32_MAX : HK_SURPLUS_STALE;
     hk_lock_acquire(&heap->lock);
     for (unsigned class = 0; class < HK_NCLASSES && bytes < most; class++) {
         unsigned stale = 0;
         for (struct hk_slab *slab = heap->classes[class].bins[HK_BIN_MOST], *next;
-             slab != NULL && stale < HK_SURPLUS_STALE && bytes < most; slab = next) {
+             slab != NULL && stale < most_stale && bytes < most; slab = next) {
             next = slab->next;
             bool purge = hk_slab_may_have_holes(slab, UINT32_MAX);
             stale = purge ? 0 : stale + 1;
@@ -233,7 +235,7 @@ static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *wor
         }
     }
     hk_lock_release(&heap->lock);
-    *work = slabs + atomic_load_explicit(&hk_os_counts.madvise, memory_order_relaxed) - calls;
+    *work = slabs + hk_read(&hk_os_counts.madvise) - calls;
     return bytes;
 }
 
@@ -250,11 +252,13 @@ static void hk_purge_surplus(struct hk_heap *heap)
     if (in_slots > HK_SURPLUS_REST) {
         bytes = hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX, most / HK_SUPERSLAB_SIZE);
         bytes += hk_pool_purge(UINT32_MAX, hk_sub_sat(prewarmed, hk_cached_bytes()), hk_sub_sat(most, bytes));
+        if (bytes == 0) /* the kernel refuses */
+            hk_surplus_stop();
     }
-    if (bytes < most && hk_surplus_wants_holes(in_slabs)) {
-        size_t work;
-        size_t holes = hk_heap_purge_holes(heap, most - bytes, &work);
-        hk_surplus_note_holes(holes, most - bytes, work, hk_look(&heap->idle_bytes));
+    most = hk_sub_sat(most, bytes);
+    if (most != 0 && hk_surplus_wants_holes(in_slabs)) {
+        size_t work, holes = hk_heap_purge_holes(heap, most, &work);
+        hk_surplus_note_holes(holes, most, work, hk_look(&heap->idle_bytes));
         bytes += holes;
     }
     if (bytes == 0)
@@ -267,7 +271,7 @@ static void hk_purge_surplus(struct hk_heap *heap)
 /* ---- Ticks ---- */
 
 /* When a slow path purged last; coarse clock. */
-static _Atomic uint32_t hk_ticked_at;
+static _Atomic uint32_t hk_ticked_at = 1;
 
 /* How much time has passed since the last tick; to one caller, to others that ask meanwhile 0. */
 static uint32_t hk_tick_passed(void)
@@ -282,15 +286,16 @@ static uint32_t hk_tick_passed(void)
 void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault)
 {
     uint32_t passed = hk_tick_passed();
-    if (!alone)
+    if (!alone || (passed == 0 && only == NULL) || !hk_purge_walk_begin())
         return;
     if (only != NULL)
         hk_purge_surplus(only);
-    if (passed == 0 || !hk_purge_walk_begin())
-        return;
-    size_t bytes =
-        hk_purge(passed > HK_CLOCK_SECOND ? HK_PURGE_QUIET : HK_PURGE_DECAY, 0, HK_TICK_BYTES, fault);
-    hk_surplus_note_old(bytes);
+    if (passed != 0) {
+        enum hk_purge_level level = passed > HK_CLOCK_SECOND ? HK_PURGE_QUIET : HK_PURGE_DECAY;
+        hk_surplus_note_old(hk_purge(level, 0, HK_TICK_BYTES, fault));
+    }
+    if (only != NULL)
+        hk_surplus_note_live(hk_live_bytes(only));
     hk_purge_walk_end();
 }
 

@@ -46,8 +46,8 @@ void hk_purge_regret(size_t bytes);
 void hk_purge_regret_holes(size_t bytes);
 
 /* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a
- * bounded part if a quarter of a second has passed. only: the heap of a process's only thread, which gives back what it
- * has dropped; else NULL. */
+ * bounded part if a quarter of a second has passed. only: the heap, or the guests', of a process's only thread, which
+ * gives back what it has dropped; else NULL. */
 void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault);
 
 /* What is to be prewarmed stays, though idle, until HK_PURGE_ALL: said before it is made ready, since a pass may come

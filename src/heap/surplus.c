@@ -5,8 +5,6 @@
 
 /* What is taken makes up for so many times as much that is freed. */
 #define HK_TAKEN_WEIGHT 8u
-/* A part is so large, and twice what was freed since the last. */
-#define HK_PART ((size_t)4 << 20)
 /* So much must come from a slab that is looked into, or a call of the kernel, on average. */
 #define HK_HOLES_LEAST ((size_t)5 << 10)
 /* What is needed again so soon should not have gone; coarse clock. */
@@ -15,17 +13,18 @@
 #define HK_UNKNOWN SIZE_MAX
 
 static struct {
-    size_t live;       /* when last told, or UNKNOWN */
-    size_t inherited;  /* live when first told: a fork's child gains nothing if it frees what it shares */
+    size_t live;       /* when last told; UNKNOWN in a fork's child */
+    size_t inherited;  /* live in a fork's child when first told: it gains nothing if it frees what it shares */
     size_t dropped;    /* freed, and not taken again: no more than the bound counts */
     bool dropping;     /* it has exceeded the bound, and not been made up for */
+    bool backlog;      /* since then not all slabs have been looked into */
     size_t holes_next; /* so much must be idle in slabs until holes are looked for again */
     /* Any thread: */
     _Atomic size_t gone;    /* in parts that may still turn out to be a mistake */
     _Atomic size_t left;    /* of them, and not needed again yet */
     _Atomic uint32_t at;    /* when the last part went; coarse clock */
     _Atomic size_t learned; /* from mistakes: by how much the bound is higher */
-} hk_surplus = {.live = HK_UNKNOWN};
+} hk_surplus;
 
 static size_t hk_get(const _Atomic size_t *value) { return atomic_load_explicit(value, memory_order_relaxed); }
 
@@ -47,10 +46,10 @@ size_t hk_surplus_due(size_t idle, size_t live)
     if (hk_surplus.dropped == 0)
         hk_surplus.dropping = false;
     if (hk_surplus.dropped > bound && !hk_surplus.dropping) {
-        hk_surplus.dropping = true;
+        hk_surplus.dropping = hk_surplus.backlog = true;
         hk_surplus.holes_next = HK_SURPLUS_REST;
     }
-    return hk_surplus.dropping && idle > HK_SURPLUS_REST ? HK_PART + 2 * freed : 0;
+    return hk_surplus.dropping && idle > HK_SURPLUS_REST ? HK_SURPLUS_PART + 2 * freed : 0;
 }
 
 void hk_surplus_note_gone(size_t bytes)
@@ -64,12 +63,24 @@ void hk_surplus_note_gone(size_t bytes)
     atomic_store_explicit(&hk_surplus.at, hk_clock_now(), memory_order_relaxed);
 }
 
+void hk_surplus_note_live(size_t live) { hk_surplus.live = live; }
+
+void hk_surplus_stop(void)
+{
+    hk_surplus.dropped = 0;
+    hk_surplus.dropping = false;
+}
+
 bool hk_surplus_wants_holes(size_t idle) { return idle > hk_surplus.holes_next; }
+
+bool hk_surplus_has_backlog(void) { return hk_surplus.backlog; }
 
 void hk_surplus_note_holes(size_t bytes, size_t wanted, size_t work, size_t idle)
 {
     bool worth = bytes != 0 && bytes >= work * HK_HOLES_LEAST;
-    size_t rest = bytes < wanted ? idle : 0; /* there are no more for now */
+    bool all = bytes < wanted;
+    size_t rest = all ? idle : 0;
+    hk_surplus.backlog &= !all;
     hk_surplus.holes_next = worth ? rest + HK_SURPLUS_REST : 2 * idle;
 }
 
@@ -103,8 +114,7 @@ void hk_surplus_note_old(size_t bytes)
 void hk_surplus_reset(void)
 {
     hk_surplus.live = HK_UNKNOWN;
-    hk_surplus.dropped = 0;
-    hk_surplus.dropping = false;
+    hk_surplus_stop();
     hk_set(&hk_surplus.gone, 0);
     hk_set(&hk_surplus.left, 0);
     hk_set(&hk_surplus.learned, 0);

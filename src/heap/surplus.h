@@ -6,14 +6,16 @@
  * again. If more than half of what went is needed again soon that was a mistake, and twice as much must be freed the
  * next time: a program in short cycles makes it once (docs/decisions/008-quiet-single-thread.md).
  *
- * This is told what is live and what is idle, and says how much is to go; purge.c finds it. It belongs to a process's
- * only thread, but for hk_surplus_regret, which any thread may call with any lock held. Racy counts do: they are hints.
+ * This is told what is live and what is idle, and says how much is to go; purge.c finds it, and calls from one thread
+ * at a time, but for hk_surplus_regret, which any thread may call with any lock held. Its counts are hints.
  */
 #ifndef HK_HEAP_SURPLUS_H
 #define HK_HEAP_SURPLUS_H
 
 #include "base/base.h"
 
+/* A part is so large, and twice what was freed since the last. */
+#define HK_SURPLUS_PART ((size_t)4 << 20)
 /* So much may lie idle until the next part goes. */
 #define HK_SURPLUS_REST ((size_t)1 << 20)
 
@@ -22,9 +24,16 @@
 size_t hk_surplus_due(size_t idle, size_t live);
 /* So many have gone. */
 void hk_surplus_note_gone(size_t bytes);
+/* Memory was purged, and live blocks are reckoned to have so many bytes now: blocks at the edges of holes make a
+ * difference. Nothing was freed or taken. */
+void hk_surplus_note_live(size_t live);
+/* None can go: nothing more is due until as much is dropped again. */
+void hk_surplus_stop(void);
 
 /* True if it is worth looking for holes in slabs that have so many idle bytes. */
 bool hk_surplus_wants_holes(size_t idle);
+/* True until all slabs have been looked into since dropping began. */
+bool hk_surplus_has_backlog(void);
 /* Of `wanted` bytes so many were found, and so many are idle still. work: slabs looked into and calls of the kernel. */
 void hk_surplus_note_holes(size_t bytes, size_t wanted, size_t work, size_t idle);
 

@@ -590,6 +590,25 @@ TEST_F(PurgeSurplus, HolesGo)
     drop(live);
 }
 
+/* Of each slab something stays idle, at the edges of pages: it is looked at again and again. */
+TEST_F(PurgeSurplus, HolesOfASingleClassGo)
+{
+    for (unsigned size_class : {k1024, hk_class_of(3000)}) {
+        Slabs slabs, live;
+        hk_surplus_reset(); /* else the second is told that the first was a mistake */
+        tick();
+        for (size_t i = 0; i < 180 * kMib / HK_SLOT_SIZE; i++) {
+            slabs.push_back(heap.take_slab(size_class));
+            Blocks &blocks = slabs.back();
+            live.push_back({blocks[7]});
+            blocks.erase(blocks.begin() + 7);
+        }
+        EXPECT_GE(drop(slabs), 180 * kMib / 16 * 13) << size_class;
+        check_everything();
+        drop(live);
+    }
+}
+
 /* Each slab loses a page now and then: the kernel would be asked for each by itself. */
 TEST_F(PurgeSurplus, SinglePagesDoNotGo)
 {

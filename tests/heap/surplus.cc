@@ -15,7 +15,7 @@
 namespace
 {
 
-constexpr size_t kMib = 1 << 20, kBound = 96 * kMib, kPart = 4 * kMib, kRest = HK_SURPLUS_REST;
+constexpr size_t kMib = 1 << 20, kBound = 96 * kMib, kPart = HK_SURPLUS_PART, kRest = HK_SURPLUS_REST;
 constexpr uint32_t kSoon = 2 * HK_CLOCK_SECOND;
 
 class Surplus : public testing::Test
@@ -24,13 +24,10 @@ class Surplus : public testing::Test
     void SetUp() override
     {
         atomic_store(&hk_clock, UINT32_MAX / 4); /* ahead of the system's, which does not move it */
-        hk_surplus_reset();
-        live = 4096 * kMib;
         idle = 0;
-        call();
-        live = 0; /* what it was told first counts as inherited, which is tested by itself */
+        live = 0;
         hk_surplus_reset();
-        call();
+        call(); /* as a process that has nothing yet */
         live = 4096 * kMib;
         call();
     }
@@ -116,6 +113,18 @@ TEST_F(Surplus, WhatIsTakenMakesUpForEightTimesAsMuch)
     take(2 * kMib);
     EXPECT_EQ(drop(32 * kMib), 0u);
     EXPECT_GT(drop(kMib), 0u) << "and not for more";
+}
+
+TEST_F(Surplus, WhatPurgingChangesWasNeitherFreedNorTaken)
+{
+    drop(kBound - kMib);
+    live += 50 * kMib;
+    hk_surplus_note_live(live);
+    EXPECT_GT(drop(2 * kMib), 0u);
+    SetUp();
+    live -= 2 * kBound;
+    hk_surplus_note_live(live);
+    EXPECT_EQ(drop(kBound), 0u);
 }
 
 TEST_F(Surplus, ItEndsWhenMemoryIsTakenAgain)
@@ -210,6 +219,20 @@ TEST_F(Surplus, WhatWasKeptAndGrewOldLowersTheBoundAgain)
     EXPECT_EQ(drop(kBound), 0u) << "but not below the option";
 }
 
+TEST_F(Surplus, WhatCannotGoIsNotTriedAgainSoon)
+{
+    for (int round = 0; round < 3; round++) {
+        live -= kBound + kMib;
+        idle += kBound + kMib;
+        EXPECT_GT(hk_surplus_due(idle, live), 0u);
+        hk_surplus_stop();
+        EXPECT_EQ(hk_surplus_due(idle, live), 0u);
+        live -= 90 * kMib;
+        EXPECT_EQ(hk_surplus_due(idle, live), 0u);
+        take(12 * kMib);
+    }
+}
+
 /* ---- Holes ---- */
 
 TEST_F(Surplus, HolesAreLookedForAgainWhenMoreIsIdle)
@@ -222,6 +245,19 @@ TEST_F(Surplus, HolesAreLookedForAgainWhenMoreIsIdle)
     hk_surplus_note_holes(4 * kMib - 1, 4 * kMib, 64, 50 * kMib);
     EXPECT_FALSE(hk_surplus_wants_holes(50 * kMib + kRest)) << "all went that could go";
     EXPECT_TRUE(hk_surplus_wants_holes(50 * kMib + kRest + 1));
+}
+
+TEST_F(Surplus, TheBacklogEndsWhenAllHasBeenLookedInto)
+{
+    drop(kBound + kMib);
+    hk_surplus_note_holes(4 * kMib, 4 * kMib, 64, 50 * kMib);
+    EXPECT_TRUE(hk_surplus_has_backlog());
+    hk_surplus_note_holes(4 * kMib - 1, 4 * kMib, 64, 50 * kMib);
+    EXPECT_FALSE(hk_surplus_has_backlog());
+    take(100 * kMib);
+    EXPECT_FALSE(hk_surplus_has_backlog());
+    drop(kBound + kMib);
+    EXPECT_TRUE(hk_surplus_has_backlog());
 }
 
 TEST_F(Surplus, HolesThatAreSmallAreLookedForSeldom)
