@@ -294,8 +294,6 @@ void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault)
         enum hk_purge_level level = passed > HK_CLOCK_SECOND ? HK_PURGE_QUIET : HK_PURGE_DECAY;
         hk_surplus_note_old(hk_purge(level, 0, HK_TICK_BYTES, fault));
     }
-    if (only != NULL)
-        hk_surplus_note_live(hk_live_bytes(only));
     hk_purge_walk_end();
 }
 

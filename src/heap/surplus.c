@@ -63,8 +63,6 @@ void hk_surplus_note_gone(size_t bytes)
     atomic_store_explicit(&hk_surplus.at, hk_clock_now(), memory_order_relaxed);
 }
 
-void hk_surplus_note_live(size_t live) { hk_surplus.live = live; }
-
 void hk_surplus_stop(void)
 {
     hk_surplus.dropped = 0;

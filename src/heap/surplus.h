@@ -24,9 +24,6 @@
 size_t hk_surplus_due(size_t idle, size_t live);
 /* So many have gone. */
 void hk_surplus_note_gone(size_t bytes);
-/* Memory was purged, and live blocks are reckoned to have so many bytes now: blocks at the edges of holes make a
- * difference. Nothing was freed or taken. */
-void hk_surplus_note_live(size_t live);
 /* None can go: nothing more is due until as much is dropped again. */
 void hk_surplus_stop(void);
 

@@ -600,10 +600,11 @@ TEST_F(PurgeSurplus, HolesOfASingleClassGo)
         for (size_t i = 0; i < 180 * kMib / HK_SLOT_SIZE; i++) {
             slabs.push_back(heap.take_slab(size_class));
             Blocks &blocks = slabs.back();
-            live.push_back({blocks[7]});
-            blocks.erase(blocks.begin() + 7);
+            live.push_back({blocks[6], blocks[13]});
+            blocks.erase(blocks.begin() + 13);
+            blocks.erase(blocks.begin() + 6);
         }
-        EXPECT_GE(drop(slabs), 180 * kMib / 16 * 13) << size_class;
+        EXPECT_GE(drop(slabs), 180 * kMib / 16 * 11) << size_class;
         check_everything();
         drop(live);
     }
@@ -671,10 +672,37 @@ TEST_F(PurgeSurplus, NeedingItAgainDoesNotLetPaymentsRest)
 TEST_F(PurgeSurplus, WhatWasPrewarmedStays)
 {
     hk_purge_keep_prewarmed(40 * kMib);
+    auto last = take(20);
     drop(take(200));
     EXPECT_GE(idle(), 40 * kMib);
     EXPECT_LE(idle(), 40 * kMib + kRest + HK_SUPERSLAB_SIZE);
+    drop(std::move(last));
+    EXPECT_GE(idle(), 40 * kMib);
+    EXPECT_LE(idle(), 40 * kMib + kRest + HK_SUPERSLAB_SIZE) << "and keeps nothing more from going";
+    trim_all();
+    tick();
+    Slabs slabs = take_small(160), pins;
+    for (size_t i = 0; i < slabs.size(); i += HK_SLOTS_PER_SUPERSLAB)
+        pins.push_back(std::exchange(slabs[i], {}));
+    drop(slabs);
+    EXPECT_GE(empty_bytes(), 40 * kMib);
     hk_purge_forget_prewarmed(SIZE_MAX);
+    drop(pins);
+}
+
+TEST_F(PurgeSurplus, WhatIsKeptAfterAMistakeAndGrowsOldIsForgiven)
+{
+    drop(take(120));
+    for (int round = 0; round < 2; round++) {
+        EXPECT_EQ(drop(take(120)), 0u);
+        for (int pass = 0; pass < 40; pass++) {
+            age_cached(2000);
+            advance(2 * HK_CLOCK_SECOND);
+            tick();
+        }
+        EXPECT_EQ(idle(), 0u);
+    }
+    EXPECT_GT(drop(take(120)), 100 * kMib);
 }
 
 /* Passes by age take what was dropped slowly; that is not taken by the program. */

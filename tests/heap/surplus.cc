@@ -115,18 +115,6 @@ TEST_F(Surplus, WhatIsTakenMakesUpForEightTimesAsMuch)
     EXPECT_GT(drop(kMib), 0u) << "and not for more";
 }
 
-TEST_F(Surplus, WhatPurgingChangesWasNeitherFreedNorTaken)
-{
-    drop(kBound - kMib);
-    live += 50 * kMib;
-    hk_surplus_note_live(live);
-    EXPECT_GT(drop(2 * kMib), 0u);
-    SetUp();
-    live -= 2 * kBound;
-    hk_surplus_note_live(live);
-    EXPECT_EQ(drop(kBound), 0u);
-}
-
 TEST_F(Surplus, ItEndsWhenMemoryIsTakenAgain)
 {
     drop(400 * kMib);
