@@ -261,8 +261,11 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **end, u
             if (slab == NULL && (got > 0 || (slab = hk_heap_open_slab(heap, class_number, fault)) == NULL))
                 break;
         }
+        unsigned idle = hk_slab_nidle(slab);
+        if (idle == 0 && got > 0)
+            break; /* nor memory that was never used */
         uint16_t fresh_from = slab->fresh_from;
-        got += hk_slab_take(slab, end - got, want - got);
+        got += hk_slab_take(slab, end - got, idle == 0 ? want : (unsigned)hk_min(want - got, idle));
         hk_slab_account(heap, slab, hk_slab_nidle(slab));
         hk_slab_mark_used(slab);
         heap->grown_bytes += (size_t)(slab->fresh_from - fresh_from) * hk_classes[class_number].size;

@@ -161,7 +161,8 @@ void hk_heap_release_warm(struct hk_heap *heap);
 /* ---- Blocks; the heap's lock is held ---- */
 
 /* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none, and stores them
- * below end, the lowest next to it. Returns how many: 0 without memory.
+ * below end, the lowest next to it. Blocks that have no memory are taken only if no slab has others, and then from one
+ * slab. Returns how many: 0 without memory.
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
 unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned want, bool *fresh,
                       struct hk_fault *fault);

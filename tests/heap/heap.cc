@@ -145,6 +145,29 @@ TEST_F(Heap, HandsOutUsedBlocksBeforeThoseThatWereNeverUsed)
     heap.give({fresh});
 }
 
+/* What a magazine takes beyond need would be in use before what others of its slabs have free. */
+TEST_F(Heap, MixesNoNeverUsedBlocksWithUsedOnes)
+{
+    TestHeap heap;
+    std::vector<void *> used = heap.take_slab(k1024), begun = heap.take(k1024, 10);
+    heap.give({begun[2], begun[3]});
+    heap.give({used.begin() + 3, used.begin() + 7});
+    std::vector<void *> taken(20);
+    hk_fault fault{};
+    {
+        HeldLock held(&heap->lock);
+        ASSERT_EQ(hk_heap_take(heap.get(), k1024, taken.data() + 20, 20, nullptr, &fault), 6u);
+        EXPECT_EQ(std::vector<void *>(taken.rbegin(), taken.rbegin() + 6),
+                  std::vector<void *>({begun[2], begun[3], used[3], used[4], used[5], used[6]}));
+        ASSERT_EQ(hk_heap_take(heap.get(), k1024, taken.data() + 14, 14, nullptr, &fault), 14u);
+        EXPECT_EQ(taken[13], static_cast<char *>(begun[9]) + 1024);
+    }
+    check_everything();
+    heap.give(used);
+    heap.give(begun);
+    heap.give({taken.begin(), taken.begin() + 14});
+}
+
 TEST_F(Heap, KnowsWhichBlocksWereNeverHandedOut)
 {
     TestHeap heap;
