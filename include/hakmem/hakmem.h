@@ -65,7 +65,8 @@ void hak_free_aligned_sized(void *ptr, size_t alignment, size_t n) HAK_NOEXCEPT;
 
 /* ---- What the C library has no words for ---- */
 
-/* The usable size that a request of n bytes would get; n itself if it can never be satisfied. */
+/* The usable size that a request of n bytes gets at least (it may be given a free block of the next larger size); n
+ * itself if it can never be satisfied. */
 size_t hak_good_size(size_t n) HAK_NOEXCEPT HAK_ATTR(const);
 
 /* As hak_malloc; if usable is not NULL, *usable becomes the block's usable size (0 on failure). */

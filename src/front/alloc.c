@@ -64,7 +64,8 @@ HK_COLD static void hk_reclaim(struct hk_fault *fault)
 /* How a block of a class is wanted. */
 enum hk_wish {
     HK_WISH_ANY,
-    HK_WISH_FRESH, /* straight from a slab, to know whether it was ever handed out */
+    HK_WISH_ALIGNED, /* as the blocks of the class are: one of the next larger class will not do */
+    HK_WISH_FRESH,   /* straight from a slab, to know whether it was ever handed out */
 };
 
 static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, struct hk_fault *fault)
@@ -82,13 +83,18 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
         hk_heap_enter(heap, fault);
         p = hk_magazine_pop(class); /* what others freed may be there now */
         hk_magazine_note_alloc(heap, class, hk_self.top);
+        bool checked = hk_self.owner_key == HK_KEY_NOBODY; /* and no magazine is used */
+        bool one = wish == HK_WISH_FRESH || checked;
+        if (p == NULL && wish != HK_WISH_ALIGNED && !checked)
+            p = hk_magazine_borrow(heap, class, hk_self.top, fault);
         guest = p == NULL && hk_heap_is_guest_for(heap, class);
-        bool one = wish == HK_WISH_FRESH || hk_self.owner_key == HK_KEY_NOBODY;
-        if (p == NULL && !guest)
+        if (guest)
+            p = hk_thread_take_back(class);
+        else if (p == NULL)
             p = one ? hk_heap_take_one(heap, class, fresh, fault) : hk_magazine_refill(heap, class, hk_self.top, fault);
         hk_heap_leave(heap, fault);
     }
-    if (guest) {
+    if (guest && p == NULL) {
         hk_heap_enter(&hk_guests, fault);
         p = hk_heap_take_one(&hk_guests, class, fresh, fault);
         hk_heap_leave(&hk_guests, fault);
@@ -171,7 +177,7 @@ void *hk_malloc_aligned(size_t alignment, size_t n)
         return hk_alloc_large(n, alignment, HK_LARGE_ANY, false);
     void *p = hk_magazine_pop(class);
     bool fresh;
-    return p != NULL ? p : hk_alloc_class(class, HK_WISH_ANY, &fresh);
+    return p != NULL ? p : hk_alloc_class(class, HK_WISH_ALIGNED, &fresh);
 }
 
 /* ---- Free ---- */

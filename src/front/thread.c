@@ -184,6 +184,23 @@ void hk_thread_send(struct hk_fault *fault)
     }
 }
 
+void *hk_thread_take_back(unsigned class)
+{
+    struct hk_thread *self = &hk_self;
+    if (self->outbox_next == NULL)
+        return NULL;
+    for (void *_Atomic *place = self->outbox_next; --place >= hk_outbox_of(self->heap);) {
+        void *p = atomic_load_explicit(place, memory_order_relaxed);
+        if (p == NULL || hk_key_of(p) != (hk_guests.key | class))
+            continue;
+        void *_Atomic *last = --self->outbox_next;
+        atomic_store_explicit(place, atomic_load_explicit(last, memory_order_relaxed), memory_order_relaxed);
+        atomic_store_explicit(last, NULL, memory_order_relaxed);
+        return p; /* its share of outbox_room comes back when the outbox is sent */
+    }
+    return NULL;
+}
+
 void hk_thread_flush(struct hk_fault *fault)
 {
     struct hk_heap *heap = hk_self.heap;

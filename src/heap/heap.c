@@ -63,6 +63,12 @@ static bool hk_class_has_idle_blocks(const struct hk_heap_class *class)
     return class->bins[HK_BIN_QUARTER] != NULL || class->bins[HK_BIN_HALF] != NULL || class->bins[HK_BIN_MOST] != NULL;
 }
 
+bool hk_heap_has_idle_blocks(const struct hk_heap *heap, unsigned class_number)
+{
+    const struct hk_heap_class *class = &heap->classes[class_number];
+    return (class->current != NULL && hk_slab_nidle(class->current) != 0) || hk_class_has_idle_blocks(class);
+}
+
 static bool hk_class_has_blocks(const struct hk_heap_class *class)
 {
     return (class->current != NULL && class->current->nfree != 0) || hk_class_has_idle_blocks(class) ||

@@ -94,6 +94,7 @@ struct hk_heap {
     uint64_t busy_step;    /* hk_os_now_ms, in whose current step busy_count refills and flushes were made */
     uint64_t busy_at;      /* hk_os_now_ms, when the heap was last busy, or last shrank */
     uint32_t busy_count;
+    uint32_t borrowed;            /* in the same step: blocks of one class that served the next smaller one */
     uint32_t magazines_tended_at; /* hk_clock, when it was last looked whether the heap has been busy */
     uint32_t exchanges;           /* refills, and flushes, but for those that make room for what others free */
     uint32_t victim;              /* class at which the search for capacity to take stands */
@@ -159,6 +160,9 @@ void hk_heap_release_empty(struct hk_heap *heap, unsigned class);
 void hk_heap_release_warm(struct hk_heap *heap);
 
 /* ---- Blocks; the heap's lock is held ---- */
+
+/* True if slabs of a class have idle blocks: free ones that have memory. */
+bool hk_heap_has_idle_blocks(const struct hk_heap *heap, unsigned class);
 
 /* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none, and stores them
  * below end, the lowest next to it. Blocks that have no memory are taken only if no slab has others, and then from one

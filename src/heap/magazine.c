@@ -219,6 +219,7 @@ void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk
     }
     heap->busy_step = now;
     heap->busy_count = 0;
+    heap->borrowed = 0;
 }
 
 static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
@@ -317,6 +318,33 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NC
     tops[class] += got - 1;
     c->held = (uint8_t)(got - 1);
     return tops[class][1];
+}
+
+/* ---- Borrowing ---- */
+
+/* What may be borrowed in one step of hk_os_now_ms: each block costs a slow path, which is to be a small part of the
+ * thread's time also where that does not touch the pages of its blocks. */
+#define HK_BORROWED_MOST 4096u
+
+/* True if malloc has no block of a class but those that have no memory. */
+static bool hk_heap_wants_memory(const struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
+{
+    return *tops[class] == NULL && heap->classes[class].reserve == NULL && !hk_heap_has_idle_blocks(heap, class);
+}
+
+void *hk_magazine_borrow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
+{
+    unsigned lender = class + 1;
+    if (class < HK_CLASS_FIRST_MEDIUM || lender == HK_CLASS_FIRST_ALIGNED || lender == HK_NCLASSES ||
+        !hk_heap_wants_memory(heap, class, tops) || hk_heap_wants_memory(heap, lender, tops))
+        return NULL;
+    if (heap->borrowed == HK_BORROWED_MOST)
+        hk_magazines_tend(heap, tops, fault);
+    if (heap->borrowed == HK_BORROWED_MOST)
+        return NULL;
+    heap->borrowed++;
+    heap->counts.borrowed_blocks++;
+    return *tops[lender] != NULL ? *tops[lender]-- : hk_magazine_refill(heap, lender, tops, fault);
 }
 
 /* ---- Freeing ---- */

@@ -34,6 +34,9 @@ void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK
 /* Fills an empty magazine, if it has any capacity, and returns a block; NULL without memory. May take capacity from
  * other magazines, and reserves. */
 void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+/* Returns a block of the next larger class, if that has one with memory and this one, of medium blocks, would have to
+ * take memory that it never used; else NULL. */
+void *hk_magazine_borrow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Puts a block that the thread frees into its magazine, or to its slab if that has no capacity; a magazine that is full
  * first gives its older half to its reserve or to the slabs. */
 void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);

@@ -3,7 +3,7 @@
  *
  * The protocol:
  *   1. a thread puts the blocks of others into its heap's outbox, an array of addresses, without any lock: only the
- *      thread stores into a place, and only once until the outbox is sent;
+ *      thread stores into a place, and only once until it has sent the outbox, or taken the place back, with the lock;
  *   2. who holds the heap's lock sends what the outbox holds: a parcel for each owner, each pushed on the pending
  *      stack of the heap that owns its last block;
  *   3. who holds that heap's lock takes the whole stack, and gives the blocks of each parcel to the heap's magazines,

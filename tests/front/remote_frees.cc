@@ -161,10 +161,10 @@ TEST_F(RemoteFrees, GoDirectlyWhenAllParcelsAreOnTheirWay)
 /* What is left when parcels run out may have been freed twice, and its slots may hold other blocks by then. */
 TEST_F(RemoteFrees, ThatAreLeftNeverFillMoreThanTheOutbox)
 {
-    free_all(allocate(200, 120)); /* so that this class has a slab of its own, too */
+    free_all(allocate(200, 300)); /* so that this class has a slab of its own, too */
     int round = 0;
     for (hk_key kind : {hk_key{HK_CLASS_FIRST_ALIGNED - 1}, hk_key{HK_KEY_GONE}, hk_key{HK_KEY_LARGE}}) {
-        Blocks sent_first = allocate(HK_PARCEL_BLOCKS, 100), left = allocate(19, 120);
+        Blocks sent_first = allocate(HK_PARCEL_BLOCKS, 100), left = allocate(19, 300);
         _Atomic hk_key *key = hk_key_at(left[0]);
         const hk_key true_key = *key, id = true_key & ~hk_key{0xff};
         in_running_thread([&] {

@@ -269,6 +269,98 @@ TEST_F(Magazine, StayWithinTheirBounds)
         heap.flush(i);
 }
 
+/* ---- Borrowing ---- */
+
+class Borrowing : public HeapTest
+{
+  protected:
+    static constexpr unsigned kBorrower = HK_CLASS_FIRST_MEDIUM + 2, kLender = kBorrower + 1;
+
+    void *borrow(unsigned size_class)
+    {
+        hk_fault fault{};
+        HeldLock held(&heap->lock);
+        void *p = hk_magazine_borrow(heap.get(), size_class, heap.tops(), &fault);
+        EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+        return p;
+    }
+
+    TestHeap heap;
+};
+
+TEST_F(Borrowing, TakesWhatTheNextLargerClassHasFree)
+{
+    EXPECT_EQ(borrow(kBorrower), nullptr) << "that has no slab";
+    std::vector<void *> lent = heap.take(kLender, 3);
+    EXPECT_EQ(borrow(kBorrower), nullptr) << "what that has was never used, and has no memory either";
+    heap.free(kLender, lent[1]);
+    ASSERT_EQ(heap.in_magazine(kLender), 1u);
+    EXPECT_EQ(borrow(kBorrower - 1), nullptr) << "only the next one lends";
+    EXPECT_EQ(borrow(kBorrower), lent[1]);
+    EXPECT_EQ(heap.in_magazine(kLender), 0u);
+    EXPECT_EQ(borrow(kBorrower), nullptr);
+    heap.give({lent[0], lent[2]});
+    EXPECT_EQ(borrow(kBorrower), lent[0]) << "from a slab, by its magazine";
+    EXPECT_EQ(borrow(kBorrower), lent[2]);
+    EXPECT_EQ(heap->counts.borrowed_blocks, 3u);
+    heap.give(lent);
+}
+
+TEST_F(Borrowing, IsForClassesThatHaveOnlyWhatWasNeverUsed)
+{
+    std::vector<void *> lent = heap.take(kLender, 1), own = heap.take(kBorrower, 2);
+    heap.give(lent);
+    EXPECT_EQ(borrow(kBorrower), lent[0]);
+    heap.give(lent);
+    heap.give({own[0]});
+    EXPECT_EQ(borrow(kBorrower), nullptr) << "a block of its slab is idle";
+    heap.free(kBorrower, heap.take_one(kBorrower));
+    EXPECT_EQ(borrow(kBorrower), nullptr) << "its magazine has a block";
+    EXPECT_EQ(heap.pop(kBorrower), own[0]);
+    EXPECT_EQ(borrow(kBorrower), lent[0]);
+    heap.give(own);
+    heap.give(lent);
+}
+
+/* A slow path for each costs more than their memory is worth. */
+TEST_F(Borrowing, IsNotForSmallBlocks)
+{
+    for (unsigned size_class = 0; size_class < HK_CLASS_FIRST_MEDIUM; size_class++) {
+        heap.give({heap.take_one(size_class + 1)});
+        EXPECT_EQ(borrow(size_class), nullptr);
+        hk_heap_release_empty(heap.get(), size_class + 1);
+    }
+}
+
+/* What follows the largest class that any request may have is for those that are aligned. */
+TEST_F(Borrowing, TakesNothingOfAlignedClasses)
+{
+    heap.give({heap.take_one(HK_CLASS_FIRST_ALIGNED)});
+    EXPECT_EQ(borrow(HK_CLASS_FIRST_ALIGNED - 1), nullptr);
+    EXPECT_EQ(borrow(HK_NCLASSES - 1), nullptr) << "nothing follows";
+}
+
+TEST_F(Borrowing, EndsForAStepOfTheClockWhenItTakesTooMuchTime)
+{
+    constexpr unsigned kMost = 4096;
+    std::vector<void *> lent = heap.take(kLender, 1);
+    heap.give(lent);
+    heap->borrowed = kMost;
+    heap->busy_step = 0; /* an earlier step */
+    EXPECT_EQ(borrow(kBorrower), lent[0]);
+    EXPECT_EQ(heap->borrowed, 1u);
+    heap.give(lent);
+    for (bool stepped = true; stepped;) {
+        uint64_t step = heap->busy_step = hk_os_now_ms();
+        heap->borrowed = kMost;
+        void *p = borrow(kBorrower);
+        stepped = hk_os_now_ms() != step;
+        EXPECT_TRUE(p == nullptr || stepped);
+        if (p != nullptr)
+            heap.give({p});
+    }
+}
+
 /* ---- Reserves ---- */
 
 class Reserve : public Magazine

@@ -217,6 +217,17 @@ class Model:
             yield self.do(self.lock(s, F, True), i, ("send", 0, (), False))
         elif s.used > 0 and self.variant == "no lock to send":
             yield self.do(s, i, ("send", 0, (), False))
+        for place, block in enumerate(s.places[:s.used]):
+            if block != NONE and self.variant == "no lock to take back":
+                yield self.do(s, i, ("take_back", place, block))  # others may do something before it goes on
+            elif block != NONE and not s.locks[F]:
+                yield from self.take_back(s, i, place, block)
+
+    def take_back(self, s, _i, place, block):
+        """hk_thread_take_back: the last of those in the outbox goes to the place of the one that is taken."""
+        last = s.used - 1
+        places = replaced(replaced(s.places, place, s.places[last]), last, NONE)
+        yield s._replace(hands=s.hands | 1 << block, places=places, used=last)
 
     def collect(self, s, i, heap, *then):
         """Opens what is pending for the heap, then does the rest with its lock."""
@@ -379,8 +390,8 @@ CASES = {
     "two slabs, two parcels": (((0,), (1, 2)), (0, 1), 2, 2, 2, 1, (1, 1, 1)),
     "two slabs, parcels full with one block": (((0,), (1, 2)), (0, 1), 2, 2, 1, 1, (1, 1, 1)),
 }
-BROKEN = ("places are used again", "no lock to send", "what is kept is forgotten", "returned before it is read",
-          "parcels are popped", "no forwarding", "whoever owns the slab")
+BROKEN = ("places are used again", "no lock to send", "no lock to take back", "what is kept is forgotten",
+          "returned before it is read", "parcels are popped", "no forwarding", "whoever owns the slab")
 
 
 def main():

@@ -1,0 +1,132 @@
+/*
+ * Where malloc finds a block when the magazine of its class has none: among free blocks of the next larger class, and
+ * among those that the thread freed while the class was the guests'. By the hak_ names, so that the sanitizers look on;
+ * no thread works in the background.
+ */
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+#include "hakmem/hakmem.h"
+
+#include "c_begin.h"
+#include "front/alloc.h"
+#include "front/thread.h"
+#include "heap/heaps.h"
+#include "heap/size_class.h"
+#include "observe/stats.h"
+#include "c_end.h"
+
+namespace
+{
+
+constexpr size_t kBorrower = 16000, kLender = 20000, kOther = 2000;
+
+hk_heap_counts counts()
+{
+    struct hk_stats stats;
+    hk_stats_read(&stats);
+    return stats.heap;
+}
+
+size_t borrowed() { return counts().borrowed_blocks; }
+
+void free_all(const std::vector<void *> &blocks)
+{
+    for (void *p : blocks)
+        hak_free(p);
+}
+
+class Alloc : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        for (int i = 0; i < 200; i++) /* a heap and a slab of its own */
+            hak_free(hak_malloc(kLender));
+        ASSERT_NE(hk_self.heap, nullptr);
+        hk_trim(HK_PURGE_ALL, 0);
+        std::vector<void *> freed;
+        for (int i = 0; i < 2 * kFree; i++) {
+            std::vector<void *> &blocks = i % 2 == 0 ? freed : kept; /* so that no slab is released */
+            blocks.push_back(hak_malloc(kLender));
+            std::memset(blocks.back(), 0x5a, kLender);
+        }
+        free_all(freed); /* some are in the magazine, the others in their slabs */
+    }
+    void TearDown() override
+    {
+        free_all(kept);
+        hk_trim(HK_PURGE_ALL, 0);
+        struct hk_stats stats;
+        hk_stats_read(&stats);
+        EXPECT_EQ(stats.live_blocks, 0u);
+    }
+
+    static constexpr int kFree = 20;
+    std::vector<void *> kept;
+};
+
+TEST_F(Alloc, BorrowsBlocksOfTheNextLargerClass)
+{
+    size_t before = borrowed();
+    std::vector<void *> blocks;
+    for (int i = 0; i < kFree; i++)
+        blocks.push_back(hak_malloc(kBorrower));
+    EXPECT_EQ(borrowed() - before, size_t{kFree});
+    for (void *p : blocks) {
+        EXPECT_EQ(hak_usable_size(p), hak_good_size(kLender));
+        EXPECT_EQ(hak_realloc(p, kBorrower), p);
+        EXPECT_EQ(hak_realloc(p, kLender), p);
+    }
+    free_all(blocks);
+}
+
+TEST_F(Alloc, BorrowedBlocksOfCallocAreZero)
+{
+    size_t before = borrowed();
+    auto *bytes = static_cast<unsigned char *>(hak_calloc(1, kBorrower));
+    EXPECT_EQ(borrowed() - before, 1u);
+    for (size_t i = 0; i < kBorrower; i++)
+        ASSERT_EQ(bytes[i], 0u) << i;
+    hak_free(bytes);
+}
+
+TEST_F(Alloc, BorrowsNothingForWhatIsToBeAligned)
+{
+    size_t before = borrowed();
+    std::vector<void *> blocks;
+    for (int i = 0; i < kFree; i++) {
+        void *p = hak_aligned_alloc(64, kBorrower);
+        EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % 64, 0u);
+        blocks.push_back(p);
+    }
+    EXPECT_EQ(borrowed(), before);
+    free_all(blocks);
+}
+
+/* A block of a class without slabs of its own is the guests', and lies in the outbox when it is freed. */
+TEST_F(Alloc, TakesBackWhatItFreedAsAGuest)
+{
+    size_t single = counts().single_blocks;
+    void *first = hak_malloc(kOther), *second = hak_malloc(kOther);
+    EXPECT_EQ(counts().single_blocks - single, 2u);
+    ASSERT_EQ(hk_block_owner(first, nullptr), &hk_guests);
+    hak_free(first);
+    hak_free(second);
+    EXPECT_EQ(hk_self.outbox_next[-1], second);
+    EXPECT_EQ(hak_malloc(kOther), second) << "the youngest";
+    EXPECT_EQ(hk_self.outbox_next[-1], first);
+    hak_free(second);
+    void *other = hak_malloc(2 * kOther);
+    EXPECT_NE(other, first) << "a block of another class";
+    hak_free(other);
+    EXPECT_EQ(hak_malloc(kOther), second) << "from the middle";
+    EXPECT_EQ(hak_malloc(kOther), first);
+    EXPECT_EQ(counts().single_blocks - single, 3u);
+    free_all({first, second});
+}
+
+}
