@@ -139,9 +139,9 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
 struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
 {
     struct hk_slab *slab = NULL;
-    /* The blocks that a class had while it was the guests' are in a slab of theirs: it becomes this heap's, so that the
-     * class does not begin a second one. */
-    if (heap->classes[class].nslabs == 0 && heap != &hk_guests)
+    /* The blocks that a class had while it was the guests' are in slabs of theirs: these become the heap's before it
+     * begins others. */
+    if (hk_heap_nslabs(&hk_guests, class) != 0)
         slab = hk_heap_adopt_from(heap, &hk_guests, class, fault);
     if (slab == NULL && hk_heaps_any_parked() && hk_lock_try(&hk_heaps_lock)) {
         struct hk_heap *from = hk_parked;

@@ -301,20 +301,27 @@ TEST_F(Heap, IsNoGuestAgainBecauseItsSlabEnds)
     heap->classes[kRun].guest_allocs = 0;
 }
 
-TEST_F(Heap, AClassTakesItsSlabFromTheGuestsWithIt)
+TEST_F(Heap, AClassTakesItsSlabsFromTheGuestsWithIt)
 {
+    constexpr unsigned kBlocks = 100; /* of two slabs */
     hk_fault fault{};
-    void *guest;
+    std::vector<void *> guests(kBlocks);
     {
         HeldLock held(&hk_guests.lock);
-        ASSERT_EQ(hk_heap_take(&hk_guests, k64, &guest + 1, 1, nullptr, &fault), 1u);
+        for (void *&p : guests)
+            p = hk_heap_take_one(&hk_guests, k1024, nullptr, &fault);
+        ASSERT_EQ(hk_guests.classes[k1024].nslabs, 2u);
+        ASSERT_EQ(hk_heap_accept(&hk_guests, guests.data(), 1, nullptr, &fault), 0u);
     }
     TestHeap heap;
-    void *p = heap.take_one(k64);
-    EXPECT_EQ(hk_slab_of(p), hk_slab_of(guest));
-    EXPECT_EQ(hk_slab_owner(hk_slab_of(guest)), heap.get());
-    EXPECT_EQ(hk_guests.classes[k64].nslabs, 0u);
-    heap.give({p, guest});
+    std::vector<void *> blocks;
+    while (heap->classes[k1024].nslabs < 3)
+        blocks.push_back(heap.take_one(k1024));
+    EXPECT_EQ(blocks.size(), 2 * hk_classes[k1024].nblocks - kBlocks + 2) << "all that the guests' slabs had";
+    EXPECT_EQ(heap->counts.slabs_adopted, 2u);
+    EXPECT_EQ(hk_guests.classes[k1024].nslabs, 0u);
+    heap.give({guests.begin() + 1, guests.end()});
+    heap.give(blocks);
 }
 
 /* ---- Statistics on the way ---- */
