@@ -85,12 +85,12 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
         hk_magazine_note_alloc(heap, class, hk_self.top);
         bool checked = hk_self.owner_key == HK_KEY_NOBODY; /* and no magazine is used */
         bool one = wish == HK_WISH_FRESH || checked;
-        if (p == NULL && wish != HK_WISH_ALIGNED && !checked)
-            p = hk_magazine_borrow(heap, class, hk_self.top, fault);
         guest = p == NULL && hk_heap_is_guest_for(heap, class);
         if (guest)
-            p = hk_thread_take_back(class);
-        else if (p == NULL)
+            p = hk_thread_take_back(class, fault);
+        if (p == NULL && wish != HK_WISH_ALIGNED && !checked)
+            p = hk_magazine_borrow(heap, class, hk_self.top, fault);
+        if (p == NULL && !guest)
             p = one ? hk_heap_take_one(heap, class, fresh, fault) : hk_magazine_refill(heap, class, hk_self.top, fault);
         hk_heap_leave(heap, fault);
     }

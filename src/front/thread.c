@@ -184,21 +184,37 @@ void hk_thread_send(struct hk_fault *fault)
     }
 }
 
-void *hk_thread_take_back(unsigned class)
+/* The place of the youngest block of a class in the calling thread's outbox, before `end`, that is the guests'. What is
+ * no block in use is left for the guests to find. */
+static void *_Atomic *hk_outbox_find(unsigned class, void *_Atomic *end)
 {
-    struct hk_thread *self = &hk_self;
-    if (self->outbox_next == NULL)
-        return NULL;
-    for (void *_Atomic *place = self->outbox_next; --place >= hk_outbox_of(self->heap);) {
+    for (void *_Atomic *place = end; --place >= hk_outbox_of(hk_self.heap);) {
         void *p = atomic_load_explicit(place, memory_order_relaxed);
-        if (p == NULL || hk_key_of(p) != (hk_guests.key | class))
-            continue;
-        void *_Atomic *last = --self->outbox_next;
-        atomic_store_explicit(place, atomic_load_explicit(last, memory_order_relaxed), memory_order_relaxed);
-        atomic_store_explicit(last, NULL, memory_order_relaxed);
-        return p; /* its share of outbox_room comes back when the outbox is sent */
+        if (hk_key_of(p) == (hk_guests.key | class) && hk_block_in_use(p))
+            return place;
     }
     return NULL;
+}
+
+void *hk_thread_take_back(unsigned class, struct hk_fault *fault)
+{
+    struct hk_thread *self = &hk_self;
+    /* With parcels on their way to the guests, their bitmaps do not tell what was freed before. */
+    if (self->outbox_next == NULL || atomic_load_explicit(&hk_guests.pending, memory_order_relaxed) != NULL)
+        return NULL;
+    void *_Atomic *place = hk_outbox_find(class, self->outbox_next);
+    if (place == NULL)
+        return NULL;
+    void *p = atomic_load_explicit(place, memory_order_relaxed);
+    for (void *_Atomic *other = place; (other = hk_outbox_find(class, other)) != NULL;)
+        if (HK_UNLIKELY(atomic_load_explicit(other, memory_order_relaxed) == p)) {
+            atomic_store_explicit(other, NULL, memory_order_relaxed);
+            hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
+        }
+    void *_Atomic *last = --self->outbox_next;
+    atomic_store_explicit(place, atomic_load_explicit(last, memory_order_relaxed), memory_order_relaxed);
+    atomic_store_explicit(last, NULL, memory_order_relaxed);
+    return p; /* its share of outbox_room comes back when the outbox is sent */
 }
 
 void hk_thread_flush(struct hk_fault *fault)

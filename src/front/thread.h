@@ -40,9 +40,9 @@ void hk_thread_register(void);
 void hk_thread_after_fork(void);
 /* Sends what the calling thread's outbox holds, whose heap's lock is held. */
 void hk_thread_send(struct hk_fault *fault);
-/* Takes a block of a class that is the guests' out of the calling thread's outbox, the youngest; NULL if there is none.
- * The lock of the thread's heap is held. */
-void *hk_thread_take_back(unsigned class);
+/* Takes a block of a class that is the guests' out of the calling thread's outbox, the youngest; NULL if there is none,
+ * or it cannot be told whether it was freed twice. The lock of the thread's heap is held. */
+void *hk_thread_take_back(unsigned class, struct hk_fault *fault);
 /* Gives what the calling thread's magazines and outbox hold back to the slabs. */
 void hk_thread_flush(struct hk_fault *fault);
 

@@ -94,7 +94,7 @@ struct hk_heap {
     uint64_t busy_step;    /* hk_os_now_ms, in whose current step busy_count refills and flushes were made */
     uint64_t busy_at;      /* hk_os_now_ms, when the heap was last busy, or last shrank */
     uint32_t busy_count;
-    uint32_t borrowed;            /* in the same step: blocks of one class that served the next smaller one */
+    uint32_t may_borrow; /* how many blocks of one class may serve the next smaller one until a later step is seen */
     uint32_t magazines_tended_at; /* hk_clock, when it was last looked whether the heap has been busy */
     uint32_t exchanges;           /* refills, and flushes, but for those that make room for what others free */
     uint32_t victim;              /* class at which the search for capacity to take stands */

@@ -207,6 +207,11 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
 #define HK_BUSY_REFILLS 128u
 #define HK_BUSY_MS 1000u
 
+/* How many blocks may be borrowed until the next step, for each millisecond since the last one and four at most: each
+ * costs a slow path, which is to be a small part of the thread's time also where that touches no page of its blocks. */
+#define HK_BORROWED_PER_MS 1024u
+#define HK_BORROWED_MS_MOST 4u
+
 void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     uint64_t now = hk_os_now_ms();
@@ -217,9 +222,9 @@ void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk
         hk_heap_shrink(heap, tops, fault);
         heap->busy_at = now;
     }
+    heap->may_borrow = HK_BORROWED_PER_MS * (uint32_t)hk_min(now - heap->busy_step, HK_BORROWED_MS_MOST);
     heap->busy_step = now;
     heap->busy_count = 0;
-    heap->borrowed = 0;
 }
 
 static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
@@ -322,27 +327,22 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NC
 
 /* ---- Borrowing ---- */
 
-/* What may be borrowed in one step of hk_os_now_ms: each block costs a slow path, which is to be a small part of the
- * thread's time also where that does not touch the pages of its blocks. */
-#define HK_BORROWED_MOST 4096u
-
-/* True if malloc has no block of a class but those that have no memory. */
+/* True if malloc has no block of a medium class but those that have no memory. */
 static bool hk_heap_wants_memory(const struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
 {
-    return *tops[class] == NULL && heap->classes[class].reserve == NULL && !hk_heap_has_idle_blocks(heap, class);
+    return *tops[class] == NULL && !hk_heap_has_idle_blocks(heap, class);
 }
 
 void *hk_magazine_borrow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     unsigned lender = class + 1;
-    if (class < HK_CLASS_FIRST_MEDIUM || lender == HK_CLASS_FIRST_ALIGNED || lender == HK_NCLASSES ||
-        !hk_heap_wants_memory(heap, class, tops) || hk_heap_wants_memory(heap, lender, tops))
+    if (class < HK_CLASS_FIRST_MEDIUM || lender == HK_CLASS_FIRST_ALIGNED || lender == HK_NCLASSES)
         return NULL;
-    if (heap->borrowed == HK_BORROWED_MOST)
-        hk_magazines_tend(heap, tops, fault);
-    if (heap->borrowed == HK_BORROWED_MOST)
+    if (heap->may_borrow == 0)
+        hk_magazines_tend(heap, tops, fault); /* first: it may shrink magazines */
+    if (heap->may_borrow == 0 || !hk_heap_wants_memory(heap, class, tops) || hk_heap_wants_memory(heap, lender, tops))
         return NULL;
-    heap->borrowed++;
+    heap->may_borrow--;
     heap->counts.borrowed_blocks++;
     return *tops[lender] != NULL ? *tops[lender]-- : hk_magazine_refill(heap, lender, tops, fault);
 }

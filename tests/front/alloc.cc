@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "hakmem/hakmem.h"
@@ -22,7 +24,7 @@
 namespace
 {
 
-constexpr size_t kBorrower = 16000, kLender = 20000, kOther = 2000;
+constexpr size_t kBorrower = 16000, kLender = 20000;
 
 hk_heap_counts counts()
 {
@@ -63,6 +65,14 @@ class Alloc : public testing::Test
         struct hk_stats stats;
         hk_stats_read(&stats);
         EXPECT_EQ(stats.live_blocks, 0u);
+    }
+
+    /* Nothing is in the outbox, and nothing will be sent soon. */
+    static void begin_with_empty_outbox()
+    {
+        hk_trim(HK_PURGE_ALL, 0);
+        ASSERT_EQ(hk_self.outbox_room, HK_OUTBOX_BYTES);
+        hk_self.heap->tick = 1;
     }
 
     static constexpr int kFree = 20;
@@ -107,9 +117,12 @@ TEST_F(Alloc, BorrowsNothingForWhatIsToBeAligned)
     free_all(blocks);
 }
 
-/* A block of a class without slabs of its own is the guests', and lies in the outbox when it is freed. */
+/* A block of a class without slabs of its own is the guests', and lies in the outbox when it is freed. Each test has a
+ * class to itself, which the others have not made one with slabs. */
 TEST_F(Alloc, TakesBackWhatItFreedAsAGuest)
 {
+    constexpr size_t kOther = 1000;
+    begin_with_empty_outbox();
     size_t single = counts().single_blocks;
     void *first = hak_malloc(kOther), *second = hak_malloc(kOther);
     EXPECT_EQ(counts().single_blocks - single, 2u);
@@ -127,6 +140,96 @@ TEST_F(Alloc, TakesBackWhatItFreedAsAGuest)
     EXPECT_EQ(hak_malloc(kOther), first);
     EXPECT_EQ(counts().single_blocks - single, 3u);
     free_all({first, second});
+}
+
+TEST_F(Alloc, TakesBackWhatIsTheGuestsOnly)
+{
+    constexpr size_t kOther = 1200;
+    begin_with_empty_outbox();
+    void *others = nullptr;
+    std::thread([&] {
+        for (int i = 0; i < 200; i++)
+            hak_free(hak_malloc(kOther));
+        others = hak_malloc(kOther); /* of a slab of its own */
+    }).join();
+    ASSERT_NE(hk_block_owner(others, nullptr), &hk_guests);
+    hak_free(others);
+    EXPECT_EQ(hk_self.outbox_next[-1], others);
+    void *p = hak_malloc(kOther);
+    EXPECT_NE(p, others);
+    hak_free(p);
+}
+
+/* While parcels are on their way to the guests, nobody knows what was freed before. */
+TEST_F(Alloc, TakesNothingBackThatMayHaveBeenFreedTwice)
+{
+    constexpr size_t kOther = 1500;
+    begin_with_empty_outbox();
+    void *first = hak_malloc(kOther), *second = hak_malloc(kOther);
+    hak_free(first);
+    hk_fault fault{};
+    hk_lock_acquire(&hk_self.heap->lock);
+    hk_thread_send(&fault);
+    hk_lock_release(&hk_self.heap->lock);
+    ASSERT_NE(hk_guests.pending, nullptr);
+    hak_free(second);
+    void *p = hak_malloc(kOther);
+    EXPECT_EQ(p, first) << "by the guests, who have got it now";
+    EXPECT_EQ(hk_self.outbox_next[-1], second);
+    EXPECT_EQ(hak_malloc(kOther), second);
+    free_all({first, second});
+}
+
+TEST_F(Alloc, FindsWhatWasFreedTwiceAndIsTakenBack)
+{
+    constexpr size_t kOther = 1700;
+    begin_with_empty_outbox();
+    ASSERT_EQ(hak_option_set("on_error", "warn"), 0);
+    void *first = hak_malloc(kOther), *second = hak_malloc(kOther);
+    free_all({first, second, first});
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(hak_malloc(kOther), first);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("double free"), std::string::npos);
+    EXPECT_EQ(hak_malloc(kOther), second);
+    void *p = hak_malloc(kOther);
+    EXPECT_NE(p, first);
+    free_all({first, second, p});
+    ASSERT_EQ(hak_option_set("on_error", "abort"), 0);
+}
+
+TEST_F(Alloc, TakesNoWrongPointerBack)
+{
+    constexpr size_t kOther = 2000;
+    begin_with_empty_outbox();
+    ASSERT_EQ(hak_option_set("on_error", "warn"), 0);
+    testing::internal::CaptureStderr();
+    auto *block = static_cast<char *>(hak_malloc(kOther));
+    hak_free(block + 24);
+    void *p = hak_malloc(kOther);
+    EXPECT_NE(p, block + 24);
+    free_all({block, p});
+    hk_trim(HK_PURGE_ALL, 0);
+    EXPECT_NE(testing::internal::GetCapturedStderr().find("inside"), std::string::npos);
+    ASSERT_EQ(hak_option_set("on_error", "abort"), 0);
+}
+
+/* Each free is to be checked then, and no magazine is used. */
+TEST(AllocChecked, BorrowsNothing)
+{
+    ASSERT_EQ(hak_option_set("checked", "1"), 0);
+    size_t before = borrowed();
+    std::thread([] {
+        std::vector<void *> freed, kept;
+        for (int i = 0; i < 200; i++)
+            (i % 2 == 0 ? freed : kept).push_back(hak_malloc(kLender));
+        ASSERT_EQ(hk_self.owner_key, HK_KEY_NOBODY);
+        free_all(freed);
+        for (int i = 0; i < 50; i++)
+            kept.push_back(hak_malloc(kBorrower));
+        free_all(kept);
+    }).join();
+    EXPECT_EQ(borrowed(), before);
+    ASSERT_EQ(hak_option_set("checked", "0"), 0);
 }
 
 }

@@ -3,7 +3,8 @@
 
 Two slabs of heap A, a heap B that may adopt them and lose them again, and a heap F whose thread frees their blocks.
 Four threads work at once: F's, which stores into the outbox without a lock and sends it now and then; those of A and B,
-which open parcels, adopt, and hand blocks out to F's; and maintenance, which sends and opens for all of them. Each step
+which open parcels, adopt, and hand blocks out to F's; and maintenance, which sends and opens for all of them. F's may
+also take back what it has stored. Each step
 is one atomic operation of the C code, or a part of it that a lock guards, or that is about memory that nobody else
 sees. In every state:
 
