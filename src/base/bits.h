@@ -21,6 +21,11 @@ HK_INLINE void hk_add_visibly(size_t *number, size_t more)
 }
 HK_INLINE size_t hk_look(const size_t *number) { return __atomic_load_n(number, __ATOMIC_RELAXED); }
 
+/* An atomic number of any kind, whose value orders nothing else. */
+#define hk_get(number) atomic_load_explicit((number), memory_order_relaxed)
+#define hk_set(number, value) atomic_store_explicit((number), (value), memory_order_relaxed)
+#define hk_add(number, more) atomic_fetch_add_explicit((number), (more), memory_order_relaxed)
+
 /* A mask of the n lowest bits, n in [0, 64]. */
 HK_INLINE uint64_t hk_low_mask64(unsigned n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 HK_INLINE uint32_t hk_low_mask32(unsigned n) { return n >= 32 ? ~0u : (1u << n) - 1; }

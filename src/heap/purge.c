@@ -15,8 +15,6 @@ struct hk_purge_counts hk_purge_counts;
 /* Bytes that stay, though idle. */
 static _Atomic size_t hk_prewarmed;
 
-static void hk_count(_Atomic size_t *counter, size_t n) { atomic_fetch_add_explicit(counter, n, memory_order_relaxed); }
-
 /* ---- Holes ---- */
 
 /* True if a slab may have a page without a live block. Without its heap's lock it decides only whether to look. */
@@ -37,8 +35,8 @@ static void hk_slab_close_holes(struct hk_heap *heap, struct hk_holes *holes, si
 {
     hk_trace(HK_TRACE_PURGE, "purge holes", {"slab", (uintptr_t)holes->slab->blocks}, {"class", holes->slab->class},
              {"bytes", bytes});
-    hk_count(&hk_purge_counts.holes_purged, bytes != 0);
-    hk_count(&hk_purge_counts.hole_bytes_purged, bytes);
+    hk_add(&hk_purge_counts.holes_purged, bytes != 0);
+    hk_add(&hk_purge_counts.hole_bytes_purged, bytes);
     hk_holes_close(holes, fault);
     hk_slab_settle(heap, holes->slab);
 }
@@ -139,17 +137,17 @@ static size_t hk_warm_budget(void)
 
 void hk_purge_keep_prewarmed(size_t bytes)
 {
-    atomic_fetch_add_explicit(&hk_prewarmed, bytes, memory_order_relaxed);
+    hk_add(&hk_prewarmed, bytes);
 }
 
 void hk_purge_forget_prewarmed(size_t bytes)
 {
-    size_t kept = atomic_load_explicit(&hk_prewarmed, memory_order_relaxed);
+    size_t kept = hk_get(&hk_prewarmed);
     while (!atomic_compare_exchange_weak_explicit(&hk_prewarmed, &kept, hk_sub_sat(kept, bytes), memory_order_relaxed,
                                                   memory_order_relaxed)) {}
 }
 
-size_t hk_purge_prewarmed(void) { return atomic_load_explicit(&hk_prewarmed, memory_order_relaxed); }
+size_t hk_purge_prewarmed(void) { return hk_get(&hk_prewarmed); }
 
 /* How much one slow path gives back, and how many slabs it looks at: 8 MiB take some 1 or 2 ms. */
 #define HK_TICK_BYTES ((size_t)8 << 20)
@@ -167,8 +165,8 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     if (all)
         hk_purge_forget_prewarmed(SIZE_MAX);
     size_t prewarmed = hk_purge_prewarmed();
-    hk_count(&hk_purge_counts.purge_passes, 1);
-    hk_count(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
+    hk_add(&hk_purge_counts.purge_passes, 1);
+    hk_add(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
     hk_heaps_dissolve_parked(before, fault);
     hk_heaps_tend(all, fault);
 
@@ -199,14 +197,12 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
 
 /* ---- By amount ---- */
 
-static size_t hk_read(const _Atomic size_t *counter) { return atomic_load_explicit(counter, memory_order_relaxed); }
-
 /* What live blocks take, with those in magazines and what is idle in other heaps; mappings do not count. */
 static size_t hk_live_bytes(const struct hk_heap *heap)
 {
     size_t absent =
-        hk_sub_sat(hk_read(&hk_purge_counts.hole_bytes_purged),
-                   hk_read(&hk_purge_counts.hole_bytes_returned) + hk_read(&hk_purge_counts.hole_bytes_in_vain));
+        hk_sub_sat(hk_get(&hk_purge_counts.hole_bytes_purged),
+                   hk_get(&hk_purge_counts.hole_bytes_returned) + hk_get(&hk_purge_counts.hole_bytes_in_vain));
     size_t in_use = hk_active_bytes() + hk_look(&hk_superslab_counts.large) * HK_SUPERSLAB_SIZE;
     return hk_sub_sat(in_use, hk_look(&heap->idle_bytes) + absent);
 }
@@ -218,7 +214,7 @@ static size_t hk_live_bytes(const struct hk_heap *heap)
 /* Gives holes of slabs back that are half free, those first that have become so last. Counts the work (surplus.h). */
 static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *work)
 {
-    size_t bytes = 0, slabs = 0, calls = hk_read(&hk_os_counts.madvise);
+    size_t bytes = 0, slabs = 0, calls = hk_get(&hk_os_counts.madvise);
     unsigned most_stale = hk_surplus_has_backlog() ? UINT32_MAX : HK_SURPLUS_STALE;
     hk_lock_acquire(&heap->lock);
     for (unsigned class = 0; class < HK_NCLASSES && bytes < most; class++) {
@@ -235,7 +231,7 @@ static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *wor
         }
     }
     hk_lock_release(&heap->lock);
-    *work = slabs + hk_read(&hk_os_counts.madvise) - calls;
+    *work = slabs + hk_get(&hk_os_counts.madvise) - calls;
     return bytes;
 }
 
@@ -264,7 +260,7 @@ static void hk_purge_surplus(struct hk_heap *heap)
     if (bytes == 0)
         return;
     hk_surplus_note_gone(bytes);
-    hk_count(&hk_purge_counts.surplus_bytes_purged, bytes);
+    hk_add(&hk_purge_counts.surplus_bytes_purged, bytes);
     hk_trace(HK_TRACE_PURGE, "purge surplus", {"bytes", bytes});
 }
 
@@ -277,7 +273,7 @@ static _Atomic uint32_t hk_ticked_at = 1;
 static uint32_t hk_tick_passed(void)
 {
     hk_clock_look();
-    uint32_t now = hk_clock_now(), before = atomic_load_explicit(&hk_ticked_at, memory_order_relaxed);
+    uint32_t now = hk_clock_now(), before = hk_get(&hk_ticked_at);
     bool mine = now != before && atomic_compare_exchange_strong_explicit(&hk_ticked_at, &before, now,
                                                                          memory_order_relaxed, memory_order_relaxed);
     return mine ? now - before : 0;
@@ -350,48 +346,48 @@ void hk_purge_after_fork(void)
 {
     hk_purge_walk_end();
     hk_surplus_reset();
-    atomic_store_explicit(&hk_ticked_at, hk_clock_now(), memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.paid, 0, memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.regretted, 0, memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.rest_until, 0, memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.rest, HK_CLOCK_SECOND, memory_order_relaxed);
+    hk_set(&hk_ticked_at, hk_clock_now());
+    hk_set(&hk_payment.paid, 0);
+    hk_set(&hk_payment.regretted, 0);
+    hk_set(&hk_payment.rest_until, 0);
+    hk_set(&hk_payment.rest, HK_CLOCK_SECOND);
 }
 
 static void hk_purge_blame(size_t bytes, bool in_vain)
 {
-    hk_count(&hk_purge_counts.regretted_bytes, bytes);
+    hk_add(&hk_purge_counts.regretted_bytes, bytes);
     size_t surplus = hk_surplus_regret(bytes, in_vain); /* the payments had no part in it */
-    atomic_fetch_add_explicit(&hk_payment.regretted, bytes - surplus, memory_order_relaxed);
+    hk_add(&hk_payment.regretted, bytes - surplus);
 }
 
 void hk_purge_regret(size_t bytes) { hk_purge_blame(bytes, false); }
 
 void hk_purge_regret_holes(size_t bytes)
 {
-    hk_count(&hk_purge_counts.hole_bytes_in_vain, bytes);
+    hk_add(&hk_purge_counts.hole_bytes_in_vain, bytes);
     hk_purge_blame(bytes, true);
 }
 
 bool hk_purge_payment_rests(void)
 {
     uint32_t now = hk_clock_now();
-    if (now < atomic_load_explicit(&hk_payment.rest_until, memory_order_relaxed))
+    if (now < hk_get(&hk_payment.rest_until))
         return true;
-    size_t paid = atomic_load_explicit(&hk_payment.paid, memory_order_relaxed);
-    if (paid < HK_PAID_MIN || atomic_load_explicit(&hk_payment.regretted, memory_order_relaxed) < paid / 2)
+    size_t paid = hk_get(&hk_payment.paid);
+    if (paid < HK_PAID_MIN || hk_get(&hk_payment.regretted) < paid / 2)
         return false;
-    uint32_t rest = atomic_load_explicit(&hk_payment.rest, memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.rest_until, now + rest, memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.rest, (uint32_t)hk_min(rest * 2, HK_REST_MAX), memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.paid, 0, memory_order_relaxed);
-    atomic_store_explicit(&hk_payment.regretted, 0, memory_order_relaxed);
+    uint32_t rest = hk_get(&hk_payment.rest);
+    hk_set(&hk_payment.rest_until, now + rest);
+    hk_set(&hk_payment.rest, (uint32_t)hk_min(rest * 2, HK_REST_MAX));
+    hk_set(&hk_payment.paid, 0);
+    hk_set(&hk_payment.regretted, 0);
     return true;
 }
 
 void hk_purge_note_paid(size_t bytes)
 {
-    atomic_fetch_add_explicit(&hk_payment.paid, bytes, memory_order_relaxed);
-    hk_count(&hk_purge_counts.growth_paid_bytes, bytes);
+    hk_add(&hk_payment.paid, bytes);
+    hk_add(&hk_purge_counts.growth_paid_bytes, bytes);
 }
 
 void hk_purge_pay(size_t grown, struct hk_heap *heap)

@@ -1,5 +1,6 @@
 #include "heap/surplus.h"
 
+#include "base/bits.h"
 #include "base/options.h"
 #include "heap/clock.h"
 
@@ -26,13 +27,9 @@ static struct {
     _Atomic size_t learned; /* from mistakes: by how much the bound is higher */
 } hk_surplus;
 
-static size_t hk_get(const _Atomic size_t *value) { return atomic_load_explicit(value, memory_order_relaxed); }
-
-static void hk_set(_Atomic size_t *value, size_t n) { atomic_store_explicit(value, n, memory_order_relaxed); }
-
 static bool hk_surplus_is_recent(void)
 {
-    return hk_clock_now() - atomic_load_explicit(&hk_surplus.at, memory_order_relaxed) <= HK_SOON;
+    return hk_clock_now() - hk_get(&hk_surplus.at) <= HK_SOON;
 }
 
 size_t hk_surplus_due(size_t idle, size_t live)
@@ -60,7 +57,7 @@ void hk_surplus_note_gone(size_t bytes)
     }
     hk_set(&hk_surplus.gone, hk_get(&hk_surplus.gone) + bytes);
     hk_set(&hk_surplus.left, hk_get(&hk_surplus.left) + bytes);
-    atomic_store_explicit(&hk_surplus.at, hk_clock_now(), memory_order_relaxed);
+    hk_set(&hk_surplus.at, hk_clock_now());
 }
 
 void hk_surplus_stop(void)
