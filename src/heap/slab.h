@@ -179,31 +179,24 @@ HK_INLINE void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
     slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
 }
 /* Marks the first of n blocks free, and those after it as long as they are blocks of the slab in use. Returns how
- * many. Neighbours mostly share a word of the bitmap, which is kept until another is wanted. */
+ * many. */
 HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *class, void *const *blocks, unsigned n)
 {
     uint64_t *free = slab->free;
     uint32_t nonempty = slab->nonempty;
     void *const *next = blocks;
-    unsigned w = 0;
-    uint64_t word = free[0];
     for (; next < blocks + n; next++) {
         unsigned index;
         if (HK_UNLIKELY(!hk_slab_find(slab, class, *next, &index)))
             break;
-        if (index / HK_WORD_BITS != w) {
-            __atomic_store_n(&free[w], word, __ATOMIC_RELAXED);
-            nonempty |= (uint32_t)(word != 0) << w;
-            w = index / HK_WORD_BITS;
-            word = free[w];
-        }
-        uint64_t bit = 1ull << (index % HK_WORD_BITS);
-        if (HK_UNLIKELY((word & bit) != 0))
+        uint64_t *at = &free[index / HK_WORD_BITS];
+        uint64_t word = *at;
+        if (HK_UNLIKELY((word >> (index % HK_WORD_BITS)) & 1))
             break;
-        word |= bit;
+        __atomic_store_n(at, word | 1ull << (index % HK_WORD_BITS), __ATOMIC_RELAXED);
+        nonempty |= 1u << (index / HK_WORD_BITS);
     }
-    __atomic_store_n(&free[w], word, __ATOMIC_RELAXED);
-    slab->nonempty = nonempty | (uint32_t)(word != 0) << w;
+    slab->nonempty = nonempty;
     hk_slab_set_nfree(slab, slab->nfree + (unsigned)(next - blocks));
     return (unsigned)(next - blocks);
 }
