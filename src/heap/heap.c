@@ -78,6 +78,7 @@ static bool hk_class_has_blocks(const struct hk_heap_class *class)
 static void hk_heap_count_slab(struct hk_heap *heap, unsigned class, int more)
 {
     __atomic_store_n(&heap->classes[class].nslabs, heap->classes[class].nslabs + (uint32_t)more, __ATOMIC_RELAXED);
+    heap->slab_bytes += (size_t)more * hk_classes[class].slots * HK_SLOT_SIZE;
 }
 
 static void hk_heap_count_idle(struct hk_heap *heap, size_t more) { hk_add_visibly(&heap->idle_bytes, more); }
@@ -380,10 +381,14 @@ bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
 
 void hk_heap_check(struct hk_heap *heap)
 {
-    for (unsigned class = 0; class < HK_NCLASSES; class++)
+    size_t slab_bytes = 0;
+    for (unsigned class = 0; class < HK_NCLASSES; class++) {
+        slab_bytes += heap->classes[class].nslabs * (size_t)hk_classes[class].slots * HK_SLOT_SIZE;
         for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)
             for (struct hk_slab *slab = heap->classes[class].bins[bin]; slab != NULL; slab = slab->next) {
                 hk_assert(hk_slab_owner(slab) == heap && slab->class == class && slab->bin == bin);
                 hk_slab_check(slab);
             }
+    }
+    hk_assert(slab_bytes == heap->slab_bytes);
 }

@@ -90,6 +90,7 @@ struct hk_heap {
     bool dissolving;      /* PARKED, magazines flushed: its slabs are to become orphans */
     size_t grown_bytes;   /* handed out for the first time since the heap last paid for growth */
     size_t idle_bytes;    /* in idle blocks of its slabs; may be read without the lock */
+    size_t slab_bytes;     /* in the slots of its slabs */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
     uint64_t busy_step;    /* hk_os_now_ms, in whose current step busy_count refills and flushes were made */
     uint64_t busy_at;      /* hk_os_now_ms, when the heap was last busy, or last shrank */

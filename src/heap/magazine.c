@@ -34,6 +34,18 @@ static size_t hk_budgeted_bytes(unsigned class, unsigned capacity)
     return capacity <= first ? 0 : (capacity - first) * (size_t)hk_classes[class].size;
 }
 
+/* The budget of a heap: a quarter of what its slabs come to, but no less than the option says, and no more than four
+ * times as much. */
+static size_t hk_heap_budget(const struct hk_heap *heap)
+{
+    size_t least = hk_option(thread_budget);
+    return hk_max(least, hk_min(heap->slab_bytes / 4, 4 * least));
+}
+
+/* Moves entries of magazines and parcels; the places may overlap. Where they do not memcpy would do, but of that GCC
+ * makes string instructions if it knows that n is small, which take longer to start than the call. */
+static void hk_blocks_move(void **to, void *const *from, unsigned n) { memmove(to, from, n * sizeof *to); }
+
 /* Sets the capacity of a magazine that holds no more than that; the bottom moves, so the entries do. */
 static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned capacity)
 {
@@ -54,7 +66,7 @@ static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void 
     }
     void **bottom = hk_magazine_bottom(heap, class);
     if (n > 0)
-        memmove(bottom + 1, old_bottom + 1, n * sizeof *bottom);
+        hk_blocks_move(bottom + 1, old_bottom + 1, n);
     *bottom = NULL;
     tops[class] = bottom + n;
 }
@@ -66,7 +78,7 @@ static void hk_magazine_close_up(struct hk_heap *heap, unsigned class, void **to
 {
     void **bottom = hk_magazine_bottom(heap, class);
     unsigned kept = (unsigned)(tops[class] - bottom) - n;
-    memmove(bottom + 1, bottom + 1 + n, kept * sizeof *bottom);
+    hk_blocks_move(bottom + 1, bottom + 1 + n, kept);
     tops[class] = bottom + kept;
     heap->classes[class].held = (uint8_t)kept;
 }
@@ -129,12 +141,12 @@ static bool hk_magazine_reserve(struct hk_heap *heap, unsigned class, void **top
     struct hk_heap_class *c = &heap->classes[class];
     size_t bytes = n * (size_t)hk_classes[class].size;
     if (class >= HK_CLASS_FIRST_MEDIUM || c->capacity < hk_classes[class].magazine_max ||
-        heap->parcels_reserved == HK_RESERVE_PARCELS || heap->magazine_bytes + bytes > hk_option(thread_budget))
+        heap->parcels_reserved == HK_RESERVE_PARCELS || heap->magazine_bytes + bytes > hk_heap_budget(heap))
         return false;
     struct hk_parcel *parcel = hk_parcel_obtain(heap);
     if (parcel == NULL)
         return false;
-    memcpy(parcel->blocks, hk_magazine_bottom(heap, class) + 1, n * sizeof *parcel->blocks);
+    hk_blocks_move(parcel->blocks, hk_magazine_bottom(heap, class) + 1, n);
     hk_magazine_close_up(heap, class, tops, n);
     parcel->count = n;
     parcel->next = c->reserve;
@@ -151,7 +163,7 @@ static unsigned hk_reserve_take(struct hk_heap *heap, unsigned class, void **top
     struct hk_parcel *parcel = heap->classes[class].reserve;
     unsigned n = (unsigned)hk_min(parcel->count, heap->classes[class].capacity);
     parcel->count -= n;
-    memcpy(tops[class] + 1, parcel->blocks + parcel->count, n * sizeof *parcel->blocks);
+    hk_blocks_move(tops[class] + 1, parcel->blocks + parcel->count, n);
     heap->magazine_bytes -= n * (size_t)hk_classes[class].size;
     if (parcel->count == 0)
         hk_reserve_drop(heap, class);
@@ -243,7 +255,7 @@ static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], s
 static bool hk_heap_free_budget(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], size_t bytes,
                                 struct hk_fault *fault)
 {
-    size_t budget = hk_option(thread_budget);
+    size_t budget = hk_heap_budget(heap);
     for (unsigned looks = 0; heap->magazine_bytes + bytes > budget; looks++) {
         if (looks == HK_VICTIM_LOOKS)
             return false; /* the next try looks further */
@@ -263,7 +275,7 @@ static unsigned hk_capacity_most(const struct hk_heap *heap, unsigned class)
 {
     size_t most = hk_classes[class].magazine_max;
     size_t by_option = hk_option(magazine_blocks);
-    size_t by_budget = hk_capacity_first(class) + hk_option(thread_budget) / hk_classes[class].size;
+    size_t by_budget = hk_capacity_first(class) + hk_heap_budget(heap) / hk_classes[class].size;
     size_t by_rest = heap->busy_count < HK_BUSY_REFILLS ? hk_capacity_quiet(class) : most;
     return (unsigned)hk_min(hk_min(most, by_option), hk_min(by_budget, by_rest));
 }
@@ -301,7 +313,7 @@ static unsigned hk_magazine_take(struct hk_heap *heap, unsigned class, void **to
     heap->counts.refills += got != 0;
     heap->counts.refilled_blocks += got;
     if (HK_UNLIKELY(got < want))
-        memmove(end - want, end - got, got * sizeof *end);
+        hk_blocks_move(end - want, end - got, got);
     return got;
 }
 

@@ -13,8 +13,8 @@
 #define HK_NCOLOURS(size, slots) (HK_MIN(HK_TAIL(size, slots), (size_t)4095) / HK_COLOUR_STEP(size) + 1)
 
 /* Up to 127 blocks while they are within 32 KiB, and 63 within 64 KiB; but at least as many as fit into 1 MiB, up to
- * 32; 16 up to 256 KiB, and 4 above (docs/decisions/001 and 014). */
-#define HK_MAGAZINE_LEAST(size) HK_MAX(HK_MIN(32, HK_MIB / (size)), (size) <= 257 * HK_KIB ? 16 : 4)
+ * 32; 16 up to 256 KiB, and 8 above (docs/decisions/001 and 014). */
+#define HK_MAGAZINE_LEAST(size) HK_MAX(HK_MIN(32, HK_MIB / (size)), (size) <= 257 * HK_KIB ? 16 : 8)
 #define HK_MAGAZINE_SMALL(size) HK_MAX((32 * HK_KIB) / (size), HK_MIN(63, (64 * HK_KIB) / (size)))
 #define HK_MAGAZINE_MAX(size) HK_MIN(127, HK_MAX(HK_MAGAZINE_SMALL(size), HK_MAGAZINE_LEAST(size)))
 

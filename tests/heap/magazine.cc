@@ -112,12 +112,13 @@ TEST_F(Magazine, NoticesLateWhatAFlushFinds)
 /* ---- Magazines' capacities ---- */
 
 /* Empties and fills the magazine of a class as fast as can be, until its capacity does not grow any more. */
-void demand(TestHeap &heap, unsigned size_class, std::chrono::milliseconds time)
+void demand(TestHeap &heap, unsigned size_class, std::chrono::milliseconds time,
+            unsigned at_once = 3 * HK_MAGAZINE_BLOCKS_MAX)
 {
     std::vector<void *> blocks;
     for (auto end = std::chrono::steady_clock::now() + time; std::chrono::steady_clock::now() < end;) {
         for (int round = 0; round < 20; round++) {
-            for (unsigned i = 0; i < 3 * HK_MAGAZINE_BLOCKS_MAX; i++)
+            for (unsigned i = 0; i < at_once; i++)
                 blocks.push_back(heap.alloc(size_class));
             for (void *p : blocks)
                 heap.free(size_class, p);
@@ -247,15 +248,37 @@ TEST_F(Magazine, GrowAsFarAsTheBudgetGoes)
 {
     constexpr unsigned kLargest = HK_CLASS_FIRST_ALIGNED - 1;
     TestHeap heap;
-    demand(heap, kLargest, std::chrono::milliseconds(50));
+    demand(heap, kLargest, std::chrono::milliseconds(50), 6); /* whose slabs do not make the budget larger */
     EXPECT_EQ(heap->classes[kLargest].capacity, 1 + hk_option(thread_budget) / hk_classes[kLargest].size);
     EXPECT_LT(heap->classes[kLargest].capacity, hk_classes[kLargest].magazine_max);
     heap.flush(kLargest);
 }
 
+/* A thread with much memory may keep more for itself: a quarter of what its slabs come to, four budgets at most. */
+TEST_F(Magazine, GrowWithTheSlabsOfTheirHeap)
+{
+    constexpr unsigned k128k = class_of_blocks(128 * 1024 + HK_MEDIUM_PAD);
+    constexpr unsigned kAtOnce = 24; /* less than 4 MiB of slabs */
+    struct
+    {
+        const char *budget;
+        unsigned mib_of_others, blocks_beyond_the_first;
+    } cases[] = {{"1M", 0, 7}, {"1M", 6, 15}, {"128K", 0, 3}, {"128K", 64, 3}};
+    for (const auto &c : cases) {
+        WithOption budget("thread_budget", c.budget);
+        TestHeap heap;
+        std::vector<void *> others = heap.take(k1024, c.mib_of_others << 10);
+        demand(heap, k128k, std::chrono::milliseconds(50), kAtOnce);
+        EXPECT_EQ(heap->classes[k128k].capacity, 1 + c.blocks_beyond_the_first)
+            << c.budget << ", " << c.mib_of_others << " MiB";
+        heap.close(k128k);
+        heap.give(others);
+    }
+}
+
 TEST_F(Magazine, StayWithinTheirBounds)
 {
-    WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "64K");
+    WithOption blocks("magazine_blocks", "20"), budget("thread_budget", "16K"); /* and four times that */
     TestHeap heap;
     for (unsigned round = 0; round < 3; round++) {
         for (unsigned size_class : {1u, k64, 7u, 15u, 23u, k1024, 39u, 47u, 52u, kRun, 60u}) {
@@ -397,12 +420,6 @@ class Reserve : public Magazine
         heap.flush(size_class);
         ASSERT_EQ(heap->classes[size_class].reserve, nullptr);
     }
-    void close(unsigned size_class)
-    {
-        hk_fault fault{};
-        HeldLock held(&heap->lock);
-        hk_magazine_close(heap.get(), size_class, heap.tops(), &fault);
-    }
     std::vector<void *> free_all(unsigned size_class, std::vector<void *> blocks)
     {
         for (void *p : blocks)
@@ -441,7 +458,7 @@ TEST_F(Reserve, KeepsWhatAFullMagazineGivesAway)
 
 TEST_F(Reserve, IsForMagazinesThatHaveGrownToTheirLargest)
 {
-    close(k64);
+    heap.close(k64);
     free_all(k64, heap.take(k64, 500));
     EXPECT_LT(heap->classes[k64].capacity, hk_classes[k64].magazine_max);
     EXPECT_EQ(heap->classes[k64].reserve, nullptr);
@@ -451,7 +468,7 @@ TEST_F(Reserve, IsForMagazinesThatHaveGrownToTheirLargest)
 TEST_F(Reserve, IsNotForThreadsThatAreToKeepLess)
 {
     WithOption few("magazine_blocks", "4");
-    close(k64);
+    heap.close(k64);
     demand(heap, k64, std::chrono::milliseconds(20));
     EXPECT_EQ(heap->classes[k64].capacity, 4u);
     free_all(k64, heap.take(k64, 500));

@@ -79,13 +79,7 @@ class Remote : public HeapTest
     {
         ASSERT_EQ(hk_slab_owner(slab), from.get());
         ASSERT_EQ(slab->nfree, 0);
-        if (from->classes[slab->class_].current == slab)
-            from->classes[slab->class_].current = nullptr;
-        slab->bin = HK_BIN_FULL;
-        slab->settle_at = 1;
-        from->classes[slab->class_].nslabs--;
-        hk_slab_set_owner(slab, to.get());
-        to->classes[slab->class_].nslabs++;
+        hk_slab_change_owner(from.get(), slab, to.get());
     }
     static void expect_free(const Blocks &blocks, bool expected = true)
     {

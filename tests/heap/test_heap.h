@@ -244,6 +244,13 @@ class TestHeap
         hk_magazine_free(heap_, size_class, tops_, p, &fault);
         return fault;
     }
+    hk_fault close(unsigned size_class)
+    {
+        hk_fault fault{};
+        HeldLock held(&heap_->lock);
+        hk_magazine_close(heap_, size_class, tops_, &fault);
+        return fault;
+    }
     hk_fault flush(unsigned size_class)
     {
         hk_fault fault{};
