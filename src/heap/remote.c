@@ -102,6 +102,7 @@ static unsigned hk_outbox_send_first(struct hk_heap *heap, struct hk_outbox_view
     void *_Atomic *outbox = hk_outbox_of(heap);
     struct hk_parcel *parcel = NULL;
     hk_key first = 0;
+    unsigned n = 0; /* in the parcel */
     unsigned sent = 0;
     unsigned left = 0;
     for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) {
@@ -112,19 +113,24 @@ static unsigned hk_outbox_send_first(struct hk_heap *heap, struct hk_outbox_view
         if (first == 0)
             first = owner;
         if (owner == first && (parcel != NULL || (parcel = hk_parcel_obtain(heap)) != NULL)) {
-            hk_parcel_put(parcel, &outbox[i], p);
+            atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
+            parcel->blocks[n++] = p;
             sent++;
-            if (parcel->count == HK_PARCEL_BLOCKS) {
+            if (n == HK_PARCEL_BLOCKS) {
+                parcel->count = n;
                 hk_parcel_send(parcel, fault);
                 parcel = NULL;
+                n = 0;
             }
         } else {
             view->owners[left] = owner;
             view->places[left++] = &outbox[i];
         }
     }
-    if (parcel != NULL)
+    if (parcel != NULL) {
+        parcel->count = n;
         hk_parcel_send(parcel, fault);
+    }
     view->n = left;
     return sent;
 }
