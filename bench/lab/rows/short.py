@@ -50,12 +50,12 @@ def _producer_consumer(name, what, sizes, blocks):
     )
 
 
-def _thread_churn(name, what, late, short=True):
+def _thread_churn(name, what, late, bound, short=True):
     return Row(
         name=f"thread-churn{name}",
         title=f"a thread for each request: {what}",
         kind="workload",
-        argv=("thread_churn", 5000, 100, late),
+        argv=("thread_churn", 5000, 100, late, bound),
         group="threads",
         short=short,
         unit="us/thread",
@@ -110,8 +110,9 @@ ROWS = (
     _fixed_size(512, 2_000_000),
     _producer_consumer("64", "64 B", (64, 64), 2_500_000),
     _producer_consumer("mixed", "16-1040 B", (16, 1040), 1_000_000),
-    _thread_churn("", "each frees what the last one left", 0),
-    _thread_churn("-late", "half is freed by destructors that run late", 1, short=False),
+    _thread_churn("", "each frees what the last one left", 0, 0),
+    _thread_churn("-bound", "the same on one processor", 0, 1, short=False),
+    _thread_churn("-late", "half is freed by destructors that run late", 1, 0, short=False),
     Row(
         name="realloc-growth",
         title="a string builder: grows from 4 KiB to 256 MiB by half",
