@@ -30,6 +30,7 @@ struct hk_large {
 #define HK_RECORDS_PER_CHUNK 1024u
 #define HK_RECORD_CHUNKS ((HK_KEY_ID_MAX + 1) / HK_RECORDS_PER_CHUNK)
 
+/* A freed mapping, or what is left of one when its beginning serves a block again. */
 struct hk_cached_mapping {
     char *base;
     size_t size;
@@ -230,19 +231,32 @@ static bool hk_mapping_admit(size_t more)
     return allowed;
 }
 
+/* Takes the first bytes of a cached mapping, or all of them. */
+static void hk_cached_cut(struct hk_cached_mapping *c, size_t size)
+{
+    hk_large.counts.cached_bytes -= size;
+    c->base += size;
+    c->size -= size;
+    if (c->size != 0)
+        return;
+    hk_large.ncached--;
+    for (; c < hk_large.cached + hk_large.ncached; c++)
+        c[0] = c[1];
+}
+
+/* How much of a cached mapping goes to who wants so much of it: all, if what is left could not be a mapping of its own.
+ * The lock is held. */
+static size_t hk_cached_part(const struct hk_cached_mapping *c, size_t size)
+{
+    size_t part = c->huge ? hk_align_up(size, HK_HUGE_PAGE) : size;
+    return part + HK_SLOT_SIZE <= c->size && hk_window_prepare(c->base + part, 1) ? part : c->size;
+}
+
 static void hk_cached_add(struct hk_cached_mapping mapping)
 {
     mapping.freed_at_ms = hk_os_now_ms();
     hk_large.cached[hk_large.ncached++] = mapping;
     hk_large.counts.cached_bytes += mapping.size;
-}
-
-static void hk_cached_remove(unsigned i)
-{
-    hk_large.counts.cached_bytes -= hk_large.cached[i].size;
-    hk_large.ncached--;
-    for (; i < hk_large.ncached; i++)
-        hk_large.cached[i] = hk_large.cached[i + 1];
 }
 
 /* Unmaps a mapping. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in the cache
@@ -260,6 +274,17 @@ static bool hk_mapping_discard(struct hk_cached_mapping mapping)
     return false;
 }
 
+/* Unmaps the oldest cached mapping if there is no room for another. False if there is none then. The lock is held. */
+static bool hk_cache_has_room(void)
+{
+    if (hk_large.ncached == HK_CACHED_MAPPINGS) {
+        struct hk_cached_mapping oldest = hk_large.cached[0];
+        hk_cached_cut(&hk_large.cached[0], oldest.size);
+        hk_mapping_discard(oldest);
+    }
+    return hk_large.ncached < HK_CACHED_MAPPINGS;
+}
+
 size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
 {
     size_t bytes = 0;
@@ -267,7 +292,7 @@ size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
     while (bytes < most && hk_large.ncached > 0 && hk_large.counts.cached_bytes > keep &&
            hk_large.cached[0].freed_at_ms < freed_before_ms) {
         struct hk_cached_mapping oldest = hk_large.cached[0];
-        hk_cached_remove(0);
+        hk_cached_cut(&hk_large.cached[0], oldest.size);
         if (!hk_mapping_discard(oldest))
             break;
         bytes += oldest.size;
@@ -276,23 +301,66 @@ size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
     return bytes;
 }
 
-static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment)
+/* The cached mapping that begins at an address, and is advised for huge pages or not; NULL if there is none. The lock is
+ * held. */
+static struct hk_cached_mapping *hk_cached_at(const char *base, bool huge)
 {
-    bool found = false;
+    for (unsigned i = 0; i < hk_large.ncached; i++)
+        if (hk_large.cached[i].base == base && hk_large.cached[i].huge == huge)
+            return &hk_large.cached[i];
+    return NULL;
+}
+
+/* How far a block could grow that begins where a cached mapping does. */
+static size_t hk_cached_room(const struct hk_cached_mapping *c)
+{
+    size_t room = 0;
+    for (; c != NULL; c = hk_cached_at(c->base + c->size, c->huge))
+        room += c->size;
+    return room;
+}
+
+/* Serves a block with the beginning of a cached mapping: the smallest that will do, or, if the block is to grow, the one
+ * with the most room. */
+static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
+{
+    struct hk_cached_mapping *best = NULL;
+    size_t best_room = 0;
     hk_lock_acquire(&hk_large_lock);
-    for (unsigned i = 0; i < hk_large.ncached && !found; i++) {
-        struct hk_cached_mapping *c = &hk_large.cached[i];
-        if (c->size >= size && c->size - size <= size / 4 && ((uintptr_t)c->base & (alignment - 1)) == 0) {
-            block->base = c->base;
-            block->size = c->size;
-            block->huge = c->huge;
-            hk_cached_remove(i);
-            hk_large.counts.cache_hits++;
-            found = true;
+    for (struct hk_cached_mapping *c = hk_large.cached; c < hk_large.cached + hk_large.ncached; c++) {
+        if (c->size < size || ((uintptr_t)c->base & (alignment - 1)) != 0)
+            continue;
+        size_t room = growing ? hk_cached_room(c) : c->size;
+        if (best == NULL || (growing ? room > best_room : room < best_room)) {
+            best = c;
+            best_room = room;
         }
     }
+    if (best != NULL) {
+        block->base = best->base;
+        block->size = hk_cached_part(best, size);
+        block->huge = best->huge;
+        hk_large.counts.cache_hits++;
+        hk_cached_cut(best, block->size);
+    }
     hk_lock_release(&hk_large_lock);
-    return found;
+    return best != NULL;
+}
+
+/* Makes a block's mapping grow into what is cached behind it, until it has `size` bytes; false if there is less. */
+static bool hk_cache_extend(struct hk_large *record, size_t size)
+{
+    hk_lock_acquire(&hk_large_lock);
+    for (struct hk_cached_mapping *c;
+         record->size < size && (c = hk_cached_at(record->base + record->size, record->huge)) != NULL;) {
+        size_t part = hk_cached_part(c, size - record->size);
+        record->size += part;
+        hk_large.counts.mapping_bytes += part;
+        hk_large.counts.cache_hits++;
+        hk_cached_cut(c, part);
+    }
+    hk_lock_release(&hk_large_lock);
+    return record->size >= size;
 }
 
 static void hk_large_pay(size_t bytes)
@@ -329,7 +397,7 @@ static char *hk_mapping_make(size_t size, size_t alignment)
     return base;
 }
 
-static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool zero)
+static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool growing, bool zero)
 {
     size_t page = hk_os_page_size();
     if (alignment < page)
@@ -337,7 +405,7 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
     size_t size = hk_mapping_size(n);
     if (size >= HK_HUGE_MIN && alignment < HK_HUGE_PAGE)
         alignment = HK_HUGE_PAGE;
-    bool cached = hk_cache_take(block, size, alignment);
+    bool cached = hk_cache_take(block, size, alignment, growing);
     if (!cached) {
         if (!hk_mapping_admit(size))
             return false;
@@ -363,7 +431,7 @@ static void hk_mapping_free(const struct hk_large *block)
     if (block->size <= max)
         hk_large_purge(max - block->size, UINT64_MAX, SIZE_MAX);
     hk_lock_acquire(&hk_large_lock);
-    if (block->size <= max && hk_large.ncached < HK_CACHED_MAPPINGS)
+    if (block->size <= max && hk_cache_has_room())
         hk_cached_add(mapping);
     else
         hk_mapping_discard(mapping);
@@ -387,7 +455,7 @@ static bool hk_memory_obtain(struct hk_large *block, size_t n, size_t alignment,
 {
     if (kind == HK_LARGE_ANY && n <= HK_LARGE_RUN_MAX && alignment <= HK_LARGE_RUN_MAX)
         return hk_run_alloc(block, n, alignment, zero);
-    return hk_mapping_alloc(block, n, alignment, zero);
+    return hk_mapping_alloc(block, n, alignment, kind == HK_LARGE_MAPPING, zero);
 }
 
 static void hk_memory_release(const struct hk_large *block)
@@ -495,7 +563,8 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
     size_t offset = (size_t)(record->start - record->base);
     size_t size = hk_growing_size(offset + n);
-    if (size >= record->size && offset + n <= record->size) { /* it fits as it is */
+    bool fits = offset + n <= record->size && (size >= record->size || n > record->usable);
+    if (fits || (size > record->size && hk_cache_extend(record, size))) {
         record->usable = record->size - offset;
         return true;
     }

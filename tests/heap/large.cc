@@ -283,19 +283,123 @@ TEST_F(Large, AMappingThatCannotBeMovedIsAsBefore)
 
 /* ---- The cache of mappings ---- */
 
-TEST_F(Large, FreedMappingsAreUsedAgainWithinAQuarter)
+TEST_F(Large, FreedMappingsAreUsedAgain)
 {
     char *p = map(80 * HK_MIB);
     free(p);
     EXPECT_GE(hk_large_read_counts().cached_bytes, 80 * HK_MIB);
-    char *q = map(75 * HK_MIB);
+    char *q = map(80 * HK_MIB - 100);
     EXPECT_EQ(q, p);
     EXPECT_EQ(hk_large_read_counts().cache_hits - before.cache_hits, 1u);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
     free(q);
-    q = map(40 * HK_MIB);
-    EXPECT_EQ(hk_large_read_counts().cache_hits - before.cache_hits, 1u) << "twice as large as asked for";
+}
+
+/* What a block has no use for stays cached, and serves others. */
+TEST_F(Large, BlocksShareAFreedMapping)
+{
+    char *p = map(80 * HK_MIB);
+    size_t mapped = hk_large_mapped_bytes();
+    free(p);
+    char *first = map(20 * HK_MIB);
+    EXPECT_EQ(first, p);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 60 * HK_MIB);
+    char *second = map(59 * HK_MIB + 1);
+    EXPECT_EQ(second, p + 20 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, HK_MIB - kPage);
+    EXPECT_EQ(hk_large_read_counts().mapping_bytes - before.mapping_bytes, 79 * HK_MIB + kPage);
+    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+    fill(first, 20 * HK_MIB);
+    fill(second, 59 * HK_MIB);
+    EXPECT_TRUE(holds(first, 20 * HK_MIB));
+    free(first);
+    EXPECT_TRUE(holds(second, 59 * HK_MIB));
+    char *one = map(HK_MIB / 2);
+    EXPECT_EQ(one, p) << "where it has the most room to grow";
+    free(second);
+    free(one);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 80 * HK_MIB);
+}
+
+/* A buffer that is built and dropped again and again faults its memory in once. */
+TEST_F(Large, BlocksGrowIntoWhatIsCachedBehindThem)
+{
+    char *p = map(64 * HK_MIB);
+    free(p);
+    char *q = map(2 * HK_MIB);
+    ASSERT_EQ(q, p);
+    fill(q, 2 * HK_MIB);
+    size_t calls = hk_os_counts.mremap, mapped = hk_large_mapped_bytes();
+    for (size_t n : {3 * HK_MIB, 5 * HK_MIB + 1, 20 * HK_MIB, 64 * HK_MIB}) {
+        ASSERT_TRUE(hk_large_resize(q, n)) << n;
+        EXPECT_GE(hk_large_usable(q), n);
+        EXPECT_EQ(hk_large_read_counts().mapping_bytes - before.mapping_bytes + hk_large_read_counts().cached_bytes,
+                  64 * HK_MIB);
+        EXPECT_TRUE(holds(q, 2 * HK_MIB));
+    }
+    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+    EXPECT_EQ(hk_os_counts.mremap, calls);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
     free(q);
+}
+
+/* Also into several pieces, and into none beyond one that is in use. */
+TEST_F(Large, BlocksGrowAsFarAsWhatIsCachedGoes)
+{
+    char *p = map(32 * HK_MIB);
+    free(p);
+    std::vector<char *> piece(4);
+    for (size_t i = 0; i < 4; i++) {
+        piece[i] = map(8 * HK_MIB);
+        ASSERT_EQ(piece[i], p + i * 8 * HK_MIB);
+    }
+    fill(piece[0], 8 * HK_MIB);
+    fill(piece[3], 8 * HK_MIB);
+    free(piece[2]);
+    free(piece[1]);
+    ASSERT_TRUE(hk_large_resize(piece[0], 24 * HK_MIB));
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    EXPECT_TRUE(holds(piece[0], 8 * HK_MIB));
+    fill(piece[0], 24 * HK_MIB);
+    EXPECT_TRUE(holds(piece[3], 8 * HK_MIB));
+    if (!hk_large_resize(piece[0], 25 * HK_MIB))
+        piece[0] = static_cast<char *>(hk_large_remap(piece[0], 25 * HK_MIB));
+    EXPECT_TRUE(holds(piece[0], 24 * HK_MIB));
+    fill(piece[0], 25 * HK_MIB);
+    EXPECT_TRUE(holds(piece[3], 8 * HK_MIB));
+    free(piece[0]);
+    free(piece[3]);
+}
+
+/* But one that is not to grow takes the smallest that will do, and leaves the others the room. */
+TEST_F(Large, BlocksThatDoNotGrowTakeTheSmallest)
+{
+    char *small = map(66 * HK_MIB), *large = map(100 * HK_MIB);
+    WithOption bytes("superslab_max_memory_mb", "1000");
+    free(large);
+    free(small);
+    EXPECT_EQ(alloc(65 * HK_MIB), small);
+    EXPECT_EQ(map(3 * HK_MIB), large);
+    free(small);
+    free(large);
+}
+
+TEST_F(Large, TheOldestCachedMappingMakesRoom)
+{
+    std::vector<char *> live;
+    for (int i = 0; i < 9; i++)
+        live.push_back(map(2 * HK_MIB));
+    for (char *p : live)
+        free(p);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 16 * HK_MIB);
+    std::vector<char *> again(live.size());
+    std::generate(again.begin() + 1, again.end(), [] { return map(2 * HK_MIB); });
+    again[0] = live[0];
+    std::sort(live.begin() + 1, live.end());
+    std::sort(again.begin() + 1, again.end());
+    EXPECT_EQ(again, live) << "all but the first";
+    for (size_t i = 1; i < live.size(); i++)
+        free(live[i]);
 }
 
 TEST_F(Large, TheCacheOfMappingsIsBounded)

@@ -77,6 +77,8 @@ ROWS = (
            ("large_mixed", 1, 64, 64 * KIB, 4 * MIB, 30_000)),
     _large("huge-mixed", "matrices and files: 5-25 MiB, 24 slots, each page used",
            ("large_mixed", 1, 24, 5 * MIB, 25 * MIB, 300)),
+    _large("growing-buffers", "files and messages read into buffers that grow: 64 KiB - 16 MiB",
+           ("growing_buffers", 2, 64 * KIB, 16 * MIB, 300)),
     _large("calloc-large", "hash tables and bitmaps: calloc of 16 KiB - 1 MiB, 64 slots",
            ("calloc_mixed", 64, 16 * KIB, MIB, 12_000)),
 )
