@@ -11,7 +11,8 @@
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
 
-/* From this size on a mapping that grows is advised for huge pages, as a whole: part of it would split it. */
+/* From this size on a mapping that grows is advised for huge pages, as a whole: part of it would split it. One that lies
+ * where no huge page can begin, and grows into what is cached, does without. */
 #define HK_HUGE_MIN ((size_t)4 << 20)
 #define HK_HUGE_PAGE ((size_t)2 << 20)
 
@@ -22,7 +23,7 @@ struct hk_large {
     size_t size;    /* of the run or mapping */
     uint32_t index; /* constant */
     bool mapping;
-    bool huge; /* advised */
+    bool huge; /* advised, as a whole */
     struct hk_large *next_free;
 };
 
@@ -231,7 +232,7 @@ static bool hk_mapping_admit(size_t more)
     return allowed;
 }
 
-/* Takes the first bytes of a cached mapping, or all of them. */
+/* Takes the first bytes of a cached mapping, or all of them. The lock is held, here and in what follows. */
 static void hk_cached_cut(struct hk_cached_mapping *c, size_t size)
 {
     hk_large.counts.cached_bytes -= size;
@@ -244,8 +245,15 @@ static void hk_cached_cut(struct hk_cached_mapping *c, size_t size)
         c[0] = c[1];
 }
 
-/* How much of a cached mapping goes to who wants so much of it: all, if what is left could not be a mapping of its own.
- * The lock is held. */
+static struct hk_cached_mapping hk_cached_take_oldest(void)
+{
+    struct hk_cached_mapping oldest = hk_large.cached[0];
+    hk_cached_cut(&hk_large.cached[0], oldest.size);
+    return oldest;
+}
+
+/* How much of a cached mapping goes to who wants so much of it. If a rest is left it can be a mapping of its own: it
+ * does not begin in the slot in which the part does, its window is there, and no huge page lies in both. */
 static size_t hk_cached_part(const struct hk_cached_mapping *c, size_t size)
 {
     size_t part = c->huge ? hk_align_up(size, HK_HUGE_PAGE) : size;
@@ -260,7 +268,7 @@ static void hk_cached_add(struct hk_cached_mapping mapping)
 }
 
 /* Unmaps a mapping. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in the cache
- * as long as there is room. The lock is held. */
+ * as long as there is room. */
 static bool hk_mapping_discard(struct hk_cached_mapping mapping)
 {
     bool unmapped = hk_os_unmap(mapping.base, mapping.size, mapping.size);
@@ -274,14 +282,11 @@ static bool hk_mapping_discard(struct hk_cached_mapping mapping)
     return false;
 }
 
-/* Unmaps the oldest cached mapping if there is no room for another. False if there is none then. The lock is held. */
+/* Unmaps the oldest cached mapping if there is no room for another. False if there is none then. */
 static bool hk_cache_has_room(void)
 {
-    if (hk_large.ncached == HK_CACHED_MAPPINGS) {
-        struct hk_cached_mapping oldest = hk_large.cached[0];
-        hk_cached_cut(&hk_large.cached[0], oldest.size);
-        hk_mapping_discard(oldest);
-    }
+    if (hk_large.ncached == HK_CACHED_MAPPINGS)
+        hk_mapping_discard(hk_cached_take_oldest());
     return hk_large.ncached < HK_CACHED_MAPPINGS;
 }
 
@@ -291,8 +296,7 @@ size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
     hk_lock_acquire(&hk_large_lock);
     while (bytes < most && hk_large.ncached > 0 && hk_large.counts.cached_bytes > keep &&
            hk_large.cached[0].freed_at_ms < freed_before_ms) {
-        struct hk_cached_mapping oldest = hk_large.cached[0];
-        hk_cached_cut(&hk_large.cached[0], oldest.size);
+        struct hk_cached_mapping oldest = hk_cached_take_oldest();
         if (!hk_mapping_discard(oldest))
             break;
         bytes += oldest.size;
@@ -301,36 +305,48 @@ size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
     return bytes;
 }
 
-/* The cached mapping that begins at an address, and is advised for huge pages or not; NULL if there is none. The lock is
- * held. */
-static struct hk_cached_mapping *hk_cached_at(const char *base, bool huge)
+/* The cached mapping that begins at an address; NULL if there is none. */
+static struct hk_cached_mapping *hk_cached_at(const char *base)
 {
     for (unsigned i = 0; i < hk_large.ncached; i++)
-        if (hk_large.cached[i].base == base && hk_large.cached[i].huge == huge)
+        if (hk_large.cached[i].base == base)
             return &hk_large.cached[i];
     return NULL;
 }
 
-/* How far a block could grow that begins where a cached mapping does. */
-static size_t hk_cached_room(const struct hk_cached_mapping *c)
+/* What is cached from there on without a gap. */
+static size_t hk_cached_room(const char *base)
 {
     size_t room = 0;
-    for (; c != NULL; c = hk_cached_at(c->base + c->size, c->huge))
+    for (const struct hk_cached_mapping *c; (c = hk_cached_at(base + room)) != NULL;)
         room += c->size;
     return room;
 }
 
-/* Serves a block with the beginning of a cached mapping: the smallest that will do, or, if the block is to grow, the one
- * with the most room. */
+/* Gives a block what is cached right behind what it has, until that is `size` bytes: there is so much. */
+static void hk_cached_give(struct hk_large *block, size_t size)
+{
+    while (block->size < size) {
+        struct hk_cached_mapping *c = hk_cached_at(block->base + block->size);
+        size_t part = hk_cached_part(c, size - block->size);
+        block->size += part;
+        block->huge &= c->huge;
+        hk_cached_cut(c, part);
+    }
+    hk_large.counts.cache_hits++;
+}
+
+/* Makes a block's mapping of what is cached: where there is least room, or, if it is to grow, the most. */
 static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
 {
-    struct hk_cached_mapping *best = NULL;
+    const struct hk_cached_mapping *best = NULL;
     size_t best_room = 0;
     hk_lock_acquire(&hk_large_lock);
-    for (struct hk_cached_mapping *c = hk_large.cached; c < hk_large.cached + hk_large.ncached; c++) {
-        if (c->size < size || ((uintptr_t)c->base & (alignment - 1)) != 0)
+    for (unsigned i = 0; i < hk_large.ncached; i++) {
+        const struct hk_cached_mapping *c = &hk_large.cached[i];
+        size_t room = hk_cached_room(c->base);
+        if (room < size || ((uintptr_t)c->base & (alignment - 1)) != 0)
             continue;
-        size_t room = growing ? hk_cached_room(c) : c->size;
         if (best == NULL || (growing ? room > best_room : room < best_room)) {
             best = c;
             best_room = room;
@@ -338,29 +354,26 @@ static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment,
     }
     if (best != NULL) {
         block->base = best->base;
-        block->size = hk_cached_part(best, size);
-        block->huge = best->huge;
-        hk_large.counts.cache_hits++;
-        hk_cached_cut(best, block->size);
+        block->size = 0;
+        block->huge = true;
+        hk_cached_give(block, size);
     }
     hk_lock_release(&hk_large_lock);
     return best != NULL;
 }
 
-/* Makes a block's mapping grow into what is cached behind it, until it has `size` bytes; false if there is less. */
+/* Makes a block's mapping grow into what is cached behind it, if that is enough. */
 static bool hk_cache_extend(struct hk_large *record, size_t size)
 {
+    size_t before = record->size;
     hk_lock_acquire(&hk_large_lock);
-    for (struct hk_cached_mapping *c;
-         record->size < size && (c = hk_cached_at(record->base + record->size, record->huge)) != NULL;) {
-        size_t part = hk_cached_part(c, size - record->size);
-        record->size += part;
-        hk_large.counts.mapping_bytes += part;
-        hk_large.counts.cache_hits++;
-        hk_cached_cut(c, part);
+    bool enough = before + hk_cached_room(record->base + before) >= size;
+    if (enough) {
+        hk_cached_give(record, size);
+        hk_large.counts.mapping_bytes += record->size - before;
     }
     hk_lock_release(&hk_large_lock);
-    return record->size >= size;
+    return enough;
 }
 
 static void hk_large_pay(size_t bytes)
@@ -559,6 +572,11 @@ static void hk_mapping_recount(struct hk_large *record, size_t size, bool moved)
     record->size = size;
 }
 
+static bool hk_mapping_is_aligned(const struct hk_large *record)
+{
+    return ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) == 0;
+}
+
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
     size_t offset = (size_t)(record->start - record->base);
@@ -566,10 +584,12 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
     bool fits = offset + n <= record->size && (size >= record->size || n > record->usable);
     if (fits || (size > record->size && hk_cache_extend(record, size))) {
         record->usable = record->size - offset;
+        if (hk_mapping_is_aligned(record))
+            hk_mapping_advise(record);
         return true;
     }
-    /* A mapping that is to have huge pages must start where one can: then it moves. */
-    bool misplaced = size >= HK_HUGE_MIN && ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) != 0;
+    /* A mapping that is to have huge pages must start where one can: then it moves, but not from memory that is there. */
+    bool misplaced = size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record);
     bool grows = size > record->size;
     if (grows && (misplaced || !hk_mapping_admit(size - record->size)))
         return false;

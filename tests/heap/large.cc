@@ -2,7 +2,9 @@
 #include "test_heap.h"
 
 #include <algorithm>
+#include <chrono>
 #include <sys/mman.h>
+#include <thread>
 
 namespace
 {
@@ -206,7 +208,7 @@ TEST_F(Large, RunsGrowAndShrinkInPlace)
 
 TEST_F(Large, AResizedBlockHoldsWhatWasAskedFor)
 {
-    /* A mapping out of the cache is larger than what is asked for, by up to a quarter. */
+    /* A mapping out of the cache may be somewhat larger than what is asked for. */
     for (size_t first : {70 * HK_MIB, 80 * HK_MIB, 85 * HK_MIB})
         for (size_t n : {66 * HK_MIB + 1, 70 * HK_MIB + 5, 80 * HK_MIB - 4096, 80 * HK_MIB, 84 * HK_MIB + 1}) {
             char *p = map(first);
@@ -364,6 +366,7 @@ TEST_F(Large, BlocksGrowAsFarAsWhatIsCachedGoes)
     EXPECT_TRUE(holds(piece[3], 8 * HK_MIB));
     if (!hk_large_resize(piece[0], 25 * HK_MIB))
         piece[0] = static_cast<char *>(hk_large_remap(piece[0], 25 * HK_MIB));
+    ASSERT_NE(piece[0], nullptr);
     EXPECT_TRUE(holds(piece[0], 24 * HK_MIB));
     fill(piece[0], 25 * HK_MIB);
     EXPECT_TRUE(holds(piece[3], 8 * HK_MIB));
@@ -371,8 +374,110 @@ TEST_F(Large, BlocksGrowAsFarAsWhatIsCachedGoes)
     free(piece[3]);
 }
 
-/* But one that is not to grow takes the smallest that will do, and leaves the others the room. */
-TEST_F(Large, BlocksThatDoNotGrowTakeTheSmallest)
+/* What goes wrong leaves the cache to others. */
+TEST_F(Large, BlocksThatCannotGrowTakeNothing)
+{
+    char *p = map(60 * HK_MIB);
+    free(p);
+    char *q = map(3 * HK_MIB);
+    ASSERT_EQ(q, p);
+    EXPECT_FALSE(hk_large_resize(q, size_t{1} << 45));
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 57 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().mapping_bytes - before.mapping_bytes, 3 * HK_MIB);
+    free(q);
+}
+
+/* Pieces that lie one behind the other serve as one: sizes that differ a little find what the last one left. */
+TEST_F(Large, BlocksTakeSeveralPieces)
+{
+    char *p = map(80 * HK_MIB);
+    free(p);
+    size_t mapped = hk_large_mapped_bytes();
+    for (size_t mib : {70u, 71u, 79u, 66u, 80u, 75u}) {
+        char *q = alloc(mib * HK_MIB);
+        EXPECT_EQ(q, p) << mib;
+        fill(q, mib * HK_MIB);
+        free(q);
+        EXPECT_EQ(hk_large_read_counts().cached_bytes, 80 * HK_MIB) << mib;
+    }
+    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+}
+
+/* What is left must not begin in the slot in which the block does. */
+TEST_F(Large, NoPieceIsSmallerThanASlot)
+{
+    char *p = map(70 * HK_MIB);
+    free(p);
+    char *q = alloc(70 * HK_MIB - HK_SLOT_SIZE + kPage);
+    EXPECT_EQ(q, p);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    free(q);
+    q = alloc(70 * HK_MIB - HK_SLOT_SIZE);
+    EXPECT_EQ(q, p);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, HK_SLOT_SIZE);
+    free(q);
+}
+
+/* The rest of a mapping is as old as that was. */
+TEST_F(Large, PiecesKeepTheirAge)
+{
+    free(map(80 * HK_MIB));
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    uint64_t later = hk_os_now_ms();
+    char *p = map(70 * HK_MIB);
+    free(p);
+    EXPECT_EQ(hk_large_purge(0, later, SIZE_MAX), 10 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 70 * HK_MIB);
+}
+
+TEST_F(Large, PiecesServeAlignedBlocksOnlyWhereTheyAreAligned)
+{
+    free(map(100 * HK_MIB));
+    char *first = map(3 * HK_MIB);
+    char *p = alloc(66 * HK_MIB, 2 * HK_MIB);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(p) % (2 * HK_MIB), 0u);
+    free(p);
+    free(first);
+}
+
+/* Whole huge pages go to who takes over a mapping that has them, and it keeps the advice. */
+TEST_F(Large, AMappingIsCutBetweenHugePages)
+{
+    if (hk_os_page_size() != kPage)
+        GTEST_SKIP() << "huge pages are 2 MiB where pages are 4 KiB";
+    char *p = map(3 * HK_MIB);
+    p = hk_large_resize(p, 32 * HK_MIB) ? p : static_cast<char *>(hk_large_remap(p, 32 * HK_MIB));
+    ASSERT_NE(p, nullptr);
+    free(p);
+    char *q = map(3 * HK_MIB);
+    EXPECT_EQ(q, p);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 28 * HK_MIB);
+    size_t advised = hk_os_counts.madvise;
+    ASSERT_TRUE(hk_large_resize(q, 20 * HK_MIB));
+    EXPECT_EQ(hk_os_counts.madvise, advised) << "it is";
+    free(q);
+}
+
+/* A mapping that was made for a block that did not grow is advised when one grows in it. */
+TEST_F(Large, WhatGrowsInTheCacheIsAdvised)
+{
+    char *p = alloc(80 * HK_MIB);
+    free(p);
+    char *q = map(2 * HK_MIB);
+    ASSERT_EQ(q, p);
+    size_t advised = hk_os_counts.madvise;
+    ASSERT_TRUE(hk_large_resize(q, 3 * HK_MIB));
+    EXPECT_EQ(hk_os_counts.madvise, advised) << "too small";
+    ASSERT_TRUE(hk_large_resize(q, 20 * HK_MIB));
+    EXPECT_EQ(hk_os_counts.madvise, advised + 1);
+    ASSERT_TRUE(hk_large_resize(q, 80 * HK_MIB));
+    EXPECT_EQ(hk_os_counts.madvise, advised + 2) << "as a whole again: what it has grown into is not";
+    free(q);
+
+}
+
+/* But one that is not to grow goes where there is least room, and leaves the others theirs. */
+TEST_F(Large, BlocksThatDoNotGrowTakeTheLeastRoom)
 {
     char *small = map(66 * HK_MIB), *large = map(100 * HK_MIB);
     WithOption bytes("superslab_max_memory_mb", "1000");
