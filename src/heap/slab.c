@@ -138,6 +138,14 @@ void hk_slab_fini(struct hk_slab *slab)
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }
 
+/* Stores the blocks of a word, all of them, below end, the lowest next to it. Returns the end of what is stored. */
+static void **hk_row_store(void **end, char *p, size_t size)
+{
+    for (unsigned i = 0; i < HK_WORD_BITS; i++, p += size)
+        *--end = p;
+    return end;
+}
+
 unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
 {
     if (HK_UNLIKELY(slab->holed))
@@ -150,12 +158,17 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
         unsigned w = hk_lowest_bit32(slab->nonempty);
         uint64_t bits = slab->free[w];
         char *base = slab->blocks + (size_t)w * HK_WORD_BITS * size;
-        unsigned bit;
-        do {
-            bit = hk_lowest_bit64(bits);
-            bits &= bits - 1;
-            *--next = base + bit * size;
-        } while (next > last && bits != 0);
+        unsigned bit = HK_WORD_BITS - 1;
+        if (bits == ~0ull && next - last >= HK_WORD_BITS) {
+            next = hk_row_store(next, base, size);
+            bits = 0;
+        } else {
+            do {
+                bit = hk_lowest_bit64(bits);
+                bits &= bits - 1;
+                *--next = base + bit * size;
+            } while (next > last && bits != 0);
+        }
         past = w * HK_WORD_BITS + bit + 1;
         hk_slab_set_word(slab, w, bits);
     }
@@ -164,6 +177,28 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
     if (past > slab->fresh_from)
         slab->fresh_from = (uint16_t)past;
     return got;
+}
+
+/* Of the blocks from first up to end those that a word has the bits of. */
+static uint64_t hk_row_mask(unsigned w, unsigned first, unsigned end)
+{
+    unsigned from = w * HK_WORD_BITS;
+    return hk_low_mask64(end - from) & ~hk_low_mask64(first > from ? first - from : 0);
+}
+
+bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *class, const char *p, unsigned n)
+{
+    unsigned first;
+    if (!hk_slab_find(slab, class, p, &first) || first + n > class->nblocks)
+        return false;
+    unsigned end = first + n;
+    for (unsigned w = first / HK_WORD_BITS; w * HK_WORD_BITS < end; w++)
+        if (HK_UNLIKELY((slab->free[w] & hk_row_mask(w, first, end)) != 0))
+            return false;
+    for (unsigned w = first / HK_WORD_BITS; w * HK_WORD_BITS < end; w++)
+        hk_slab_set_word(slab, w, slab->free[w] | hk_row_mask(w, first, end));
+    hk_slab_set_nfree(slab, slab->nfree + n);
+    return true;
 }
 
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask)

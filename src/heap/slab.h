@@ -178,10 +178,31 @@ HK_INLINE void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
     __atomic_store_n(&slab->free[w], word, __ATOMIC_RELAXED);
     slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
 }
+/* A row: blocks that lie next to each other, and come in the order of their addresses or against it. Fewer than so many
+ * are not worth a look. */
+#define HK_ROW_MIN 8u
+/* The lowest of n blocks if they are a row; else NULL, as their two ends mostly tell. */
+HK_INLINE char *hk_row_start(void *const *blocks, unsigned n, size_t size)
+{
+    uintptr_t first = (uintptr_t)blocks[0], last = (uintptr_t)blocks[n - 1], length = (n - 1) * size;
+    if (last - first != length && first - last != length)
+        return NULL;
+    uintptr_t step = last > first ? size : -size, strays = 0;
+    for (unsigned i = 1; i < n; i++)
+        strays |= ((uintptr_t)blocks[i] - (uintptr_t)blocks[i - 1]) ^ step;
+    return strays != 0 ? NULL : (char *)(last > first ? blocks[0] : blocks[n - 1]);
+}
+/* Marks a row of n blocks free that starts at p; false, and none is, if they are not all blocks of the slab in use. */
+bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *class, const char *p, unsigned n);
 /* Marks the first of n blocks free, and those after it as long as they are blocks of the slab in use. Returns how
  * many. */
 HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *class, void *const *blocks, unsigned n)
 {
+    if (n >= HK_ROW_MIN) {
+        const char *row = hk_row_start(blocks, n, class->size);
+        if (row != NULL && hk_slab_put_row(slab, class, row, n))
+            return n;
+    }
     uint64_t *free = slab->free;
     uint32_t nonempty = slab->nonempty;
     void *const *next = blocks;

@@ -195,6 +195,42 @@ TEST_P(Slab, PutsBlocksInAnyOrder)
     }
 }
 
+/* Rows go by the word, wherever they begin and end; what only looks like one goes block by block. */
+TEST_P(Slab, PutsRows)
+{
+    for (unsigned first : {0u, 1u, 5u, 57u, 63u, 64u, 100u, 127u})
+        for (unsigned n : {HK_ROW_MIN - 1, HK_ROW_MIN, 63u, 64u, 65u, 127u, 128u, 190u}) {
+            if (first + n > c.nblocks)
+                continue;
+            init();
+            std::vector<void *> all = take(c.nblocks), row(all.begin() + first, all.begin() + first + n);
+            std::vector<void *> down(row.rbegin(), row.rend());
+            ASSERT_EQ(put(first % 2 == 0 ? row : down), n) << first << ", " << n;
+            EXPECT_EQ(put(row), 0u) << "a second time";
+            EXPECT_EQ(put(down), 0u);
+            ASSERT_EQ(take(c.nblocks), row) << first << ", " << n;
+            std::swap(row[1], row[n - 2]);
+            EXPECT_EQ(put(row), n) << "the ends of a row";
+            EXPECT_EQ(slab->nfree, n);
+            take(c.nblocks);
+            std::swap(row[1], row[n - 2]);
+            ASSERT_TRUE(put_block(slab, first + n / 2));
+            EXPECT_EQ(put(row), n / 2) << "one of them is free";
+            EXPECT_EQ(slab->nfree, n / 2 + 1);
+            take(c.nblocks);
+            row[n / 2] = static_cast<char *>(row[n / 2]) + 1;
+            EXPECT_EQ(put(row), n / 2) << "one of them is none";
+        }
+    if (c.nblocks < HK_ROW_MIN)
+        return;
+    init();
+    std::vector<void *> last = take(c.nblocks);
+    last.erase(last.begin(), last.end() - HK_ROW_MIN / 2);
+    while (last.size() < HK_ROW_MIN)
+        last.push_back(static_cast<char *>(last.back()) + c.size);
+    EXPECT_EQ(put(last), HK_ROW_MIN / 2) << "beyond the last block";
+}
+
 TEST_P(Slab, PutsNoneFromWhatIsNoBlockInUseOn)
 {
     init();
