@@ -10,8 +10,8 @@ def _small(name, title, argv, unit, **more):
                more_is_better=unit.endswith("/s"), **more)
 
 
-def _large(name, title, argv):
-    return Row(name=name, title=title, kind="workload", argv=argv, group="large blocks", unit="us/op",
+def _large(name, title, argv, unit="us/op"):
+    return Row(name=name, title=title, kind="workload", argv=argv, group="large blocks", unit=unit,
                more_is_better=False)
 
 
@@ -78,7 +78,7 @@ ROWS = (
     _large("huge-mixed", "matrices and files: 5-25 MiB, 24 slots, each page used",
            ("large_mixed", 1, 24, 5 * MIB, 25 * MIB, 300)),
     _large("growing-buffers", "files and messages read into buffers that grow: 64 KiB - 16 MiB",
-           ("growing_buffers", 2, 64 * KIB, 16 * MIB, 300)),
+           ("growing_buffers", 2, 64 * KIB, 16 * MIB, 300), "us/MiB"),
     _large("calloc-large", "hash tables and bitmaps: calloc of 16 KiB - 1 MiB, 64 slots",
            ("calloc_mixed", 64, 16 * KIB, MIB, 12_000)),
 )
