@@ -511,6 +511,22 @@ TEST_F(Reserve, CountsTowardsTheBudget)
     EXPECT_EQ(heap->magazine_bytes, before);
 }
 
+TEST_F(Reserve, GrowsWithTheSlabsOfItsHeap)
+{
+    prepare(k1024);
+    size_t before = heap->magazine_bytes;
+    WithOption budget("thread_budget", std::to_string(before).c_str());
+    free_all(k1024, heap.take(k1024, 500));
+    EXPECT_EQ(in_reserve(k1024), 0u);
+    heap.flush(k1024);
+    std::vector<void *> others = heap.take(k1024, static_cast<unsigned>(4 * before / 1024 + 800));
+    free_all(k1024, heap.take(k1024, 500));
+    EXPECT_GT(in_reserve(k1024), 100u);
+    EXPECT_LE(heap->magazine_bytes, heap->slab_bytes / 4);
+    heap.flush(k1024);
+    heap.give(others);
+}
+
 TEST_F(Reserve, MakesWayForMagazinesThatGrow)
 {
     prepare(k1024);
