@@ -11,8 +11,8 @@
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
 
-/* From this size on a mapping that grows is advised for huge pages, as a whole: part of it would split it. One that lies
- * where no huge page can begin, and grows into what is cached, does without. */
+/* From this size on a mapping that grows is advised for huge pages, as a whole: part of it would split it. One that
+ * lies where no huge page can begin, and grows into what is cached, does without. */
 #define HK_HUGE_MIN ((size_t)4 << 20)
 #define HK_HUGE_PAGE ((size_t)2 << 20)
 
@@ -588,7 +588,7 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
             hk_mapping_advise(record);
         return true;
     }
-    /* A mapping that is to have huge pages must start where one can: then it moves, but not from memory that is there. */
+    /* A mapping that is to have huge pages must start where one can: then it moves. */
     bool misplaced = size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record);
     bool grows = size > record->size;
     if (grows && (misplaced || !hk_mapping_admit(size - record->size)))
