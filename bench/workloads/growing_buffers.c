@@ -14,6 +14,7 @@
  *     growing_buffers AT_ONCE MIN MAX BUFFERS
  */
 #include "arguments.h"
+#include "pages.h"
 #include "sizes.h"
 
 enum { FIRST = 4096 };
@@ -25,12 +26,6 @@ struct buffer {
 
 static size_t page;
 
-static void touch(unsigned char *bytes, size_t from, size_t to)
-{
-    for (size_t at = (from + page - 1) / page * page; at + sizeof at <= to; at += page)
-        memcpy(bytes + at, &at, sizeof at);
-}
-
 static void fill(struct buffer *buffer, size_t final)
 {
     for (size_t old = 0, size = FIRST; old < final; old = size, size += size / 2) {
@@ -39,18 +34,14 @@ static void fill(struct buffer *buffer, size_t final)
         unsigned char *grown = realloc(buffer->bytes, size);
         if (!grown)
             fail("realloc to %zu returned NULL", size);
-        touch(grown, old, size);
+        touch_pages(grown, old, size, page);
         *buffer = (struct buffer){grown, size};
     }
 }
 
 static void check_and_drop(struct buffer *buffer)
 {
-    for (size_t at = 0, found; at + sizeof at <= buffer->size; at += page) {
-        memcpy(&found, buffer->bytes + at, sizeof found);
-        if (found != at)
-            fail("the word at %zu changed", at);
-    }
+    check_pages(buffer->bytes, buffer->size, page);
     free(buffer->bytes);
     *buffer = (struct buffer){NULL, 0};
 }

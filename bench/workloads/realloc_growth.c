@@ -11,17 +11,11 @@
  *
  *     realloc_growth FINAL_MIB
  */
-#include "workload.h"
+#include "pages.h"
 
 enum { FIRST = 4096 };
 
 static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
-
-static void touch(unsigned char *buffer, size_t from, size_t to, size_t page)
-{
-    for (size_t at = (from + page - 1) / page * page; at < to; at += page)
-        memcpy(buffer + at, &at, sizeof at);
-}
 
 int main(int argc, char **argv)
 {
@@ -36,15 +30,10 @@ int main(int argc, char **argv)
             fail("realloc to %zu returned NULL", size);
         moves += grown != buffer;
         buffer = grown;
-        touch(buffer, old, size, page);
+        touch_pages(buffer, old, size, page);
     }
     struct stopwatch elapsed = stopwatch_read(start);
-    for (size_t at = 0; at < final; at += page) {
-        size_t found;
-        memcpy(&found, buffer + at, sizeof found);
-        if (found != at)
-            fail("the word at %zu changed", at);
-    }
+    check_pages(buffer, final, page);
     free(buffer);
     report(elapsed.cpu * 1e3, "ms", elapsed, "moves=%zu", moves);
     return 0;

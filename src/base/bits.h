@@ -30,6 +30,13 @@ HK_INLINE size_t hk_look(const size_t *number) { return __atomic_load_n(number, 
 HK_INLINE uint64_t hk_low_mask64(unsigned n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 HK_INLINE uint32_t hk_low_mask32(unsigned n) { return n >= 32 ? ~0u : (1u << n) - 1; }
 
+/* Of the bits [begin, end) of a bitmap those that lie in word w, as bits of that. */
+HK_INLINE uint64_t hk_word_mask64(unsigned w, unsigned begin, unsigned end)
+{
+    unsigned first = w * HK_WORD_BITS;
+    return end <= first ? 0 : hk_low_mask64(end - first) & ~hk_low_mask64(begin <= first ? 0 : begin - first);
+}
+
 /* The length of the run of set bits of x that starts at bit `first`, which is set. */
 HK_INLINE unsigned hk_run_length32(uint32_t x, unsigned first)
 {

@@ -59,11 +59,7 @@ static unsigned hk_last_page_of(const struct hk_slab *slab, unsigned block)
 /* The blocks of a range that lie in word w, as bits of that word. */
 static uint64_t hk_range_in_word(struct hk_block_range range, unsigned w)
 {
-    unsigned first = w * HK_WORD_BITS;
-    if (range.lo > range.hi || range.hi < first || range.lo >= first + HK_WORD_BITS)
-        return 0;
-    uint64_t mask = hk_low_mask64(range.hi - first + 1);
-    return range.lo <= first ? mask : mask & ~hk_low_mask64(range.lo - first);
+    return hk_word_mask64(w, range.lo, range.hi + 1);
 }
 
 /* The blocks of word w that touch an absent page. */

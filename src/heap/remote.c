@@ -89,10 +89,11 @@ struct hk_outbox_view {
     void *_Atomic *places[HK_OUTBOX_BLOCKS];
 };
 
-HK_INLINE void hk_parcel_put(struct hk_parcel *parcel, void *_Atomic *place, void *p)
+/* Moves a block from its place in an outbox into a parcel, as its n-th; the caller counts. */
+HK_INLINE void hk_parcel_put(struct hk_parcel *parcel, unsigned n, void *_Atomic *place, void *p)
 {
     atomic_store_explicit(place, NULL, memory_order_relaxed);
-    parcel->blocks[parcel->count++] = p;
+    parcel->blocks[n] = p;
 }
 
 /* Sends the blocks that have the same owner as the first, which are often all, as far as there are parcels. What stays
@@ -113,8 +114,7 @@ static unsigned hk_outbox_send_first(struct hk_heap *heap, struct hk_outbox_view
         if (first == 0)
             first = owner;
         if (owner == first && (parcel != NULL || (parcel = hk_parcel_obtain(heap)) != NULL)) {
-            atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
-            parcel->blocks[n++] = p;
+            hk_parcel_put(parcel, n++, &outbox[i], p);
             sent++;
             if (n == HK_PARCEL_BLOCKS) {
                 parcel->count = n;
@@ -142,7 +142,8 @@ static void hk_outbox_fill(struct hk_outbox_view *view, struct hk_parcel *parcel
     unsigned left = 0;
     for (unsigned i = 0; i < view->n; i++) {
         if (view->owners[i] == owner && parcel->count < HK_PARCEL_BLOCKS) {
-            hk_parcel_put(parcel, view->places[i], atomic_load_explicit(view->places[i], memory_order_relaxed));
+            hk_parcel_put(parcel, parcel->count++, view->places[i],
+                          atomic_load_explicit(view->places[i], memory_order_relaxed));
         } else {
             view->owners[left] = view->owners[i];
             view->places[left++] = view->places[i];

@@ -179,13 +179,6 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
     return got;
 }
 
-/* Of the blocks from first up to end those that a word has the bits of. */
-static uint64_t hk_row_mask(unsigned w, unsigned first, unsigned end)
-{
-    unsigned from = w * HK_WORD_BITS;
-    return hk_low_mask64(end - from) & ~hk_low_mask64(first > from ? first - from : 0);
-}
-
 bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *class, const char *p, unsigned n)
 {
     unsigned first;
@@ -193,11 +186,10 @@ bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *class, const c
         return false;
     unsigned end = first + n;
     for (unsigned w = first / HK_WORD_BITS; w * HK_WORD_BITS < end; w++)
-        if (HK_UNLIKELY((slab->free[w] & hk_row_mask(w, first, end)) != 0))
+        if (HK_UNLIKELY((slab->free[w] & hk_word_mask64(w, first, end)) != 0))
             return false;
     for (unsigned w = first / HK_WORD_BITS; w * HK_WORD_BITS < end; w++)
-        hk_slab_set_word(slab, w, slab->free[w] | hk_row_mask(w, first, end));
-    hk_slab_set_nfree(slab, slab->nfree + n);
+        hk_slab_put_word(slab, w, hk_word_mask64(w, first, end));
     return true;
 }
 

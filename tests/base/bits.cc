@@ -34,6 +34,14 @@ TEST(Bits, LowMasks)
         mask = mask << 1 | 1;
     }
     EXPECT_EQ(hk_low_mask64(1000), ~0ull);
+    for (unsigned begin = 0; begin < 200; begin++)
+        for (unsigned end = 0; end < 200; end++)
+            for (unsigned w = 0; w < 4; w++) {
+                uint64_t bits = 0;
+                for (unsigned i = begin; i < end; i++)
+                    bits |= i / 64 == w ? 1ull << i % 64 : 0;
+                ASSERT_EQ(hk_word_mask64(w, begin, end), bits) << w << ": " << begin << ", " << end;
+            }
 }
 
 bool run_starts(uint32_t x, unsigned at, unsigned n)

@@ -473,7 +473,6 @@ TEST_F(Large, WhatGrowsInTheCacheIsAdvised)
     ASSERT_TRUE(hk_large_resize(q, 80 * HK_MIB));
     EXPECT_EQ(hk_os_counts.madvise, advised + 2) << "as a whole again: what it has grown into is not";
     free(q);
-
 }
 
 /* But one that is not to grow goes where there is least room, and leaves the others theirs. */
