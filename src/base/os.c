@@ -239,17 +239,6 @@ void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size)
     return (void *)to;
 }
 
-bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to)
-{
-    hk_count(&hk_os_counts.mremap, 1);
-    if (!hk_counted(hk_syscall(SYS_mremap, (long)p, (long)old_size, (long)new_size, MREMAP_MAYMOVE | MREMAP_FIXED,
-                               (long)to, 0)))
-        return false;
-    hk_count(&hk_os_counts.bytes_reserved, new_size - old_size);
-    hk_count_committed(new_size - old_size);
-    return true;
-}
-
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected)
 {
     hk_syscall(SYS_futex, (long)word, FUTEX_WAIT_PRIVATE, (long)expected, 0, 0, 0);

@@ -37,8 +37,6 @@ bool hk_os_advise_huge(void *p, size_t size);
 bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size);
 /* Changes the size of a mapping, moving it to where there is room; its new address, or NULL with nothing changed. */
 void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size);
-/* Changes the size of a mapping and moves it onto `to`, in place of what may be there. */
-bool hk_os_resize_onto(void *p, size_t old_size, size_t new_size, void *to);
 
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
 void hk_os_futex_wait_ms(_Atomic uint32_t *word, uint32_t expected, uint32_t ms);

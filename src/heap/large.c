@@ -612,14 +612,16 @@ bool hk_large_resize(void *p, size_t n)
     return record->mapping ? hk_mapping_resize(record, n) : hk_run_resize(record, n);
 }
 
-/* Where a mapping lies when it has its new size; NULL if it is as before. */
+/* Where a mapping lies when it has its new size; NULL if it is as before. Its window is there first: to move back is no
+ * way, since another thread may have a mapping there by then. */
 static char *hk_mapping_move(const struct hk_large *record, size_t size)
 {
+    struct hk_window *window = hk_window_obtain();
+    if (window == NULL)
+        return NULL;
     char *to = hk_os_resize_moving(record->base, record->size, size);
-    if (to == NULL || hk_window_prepare(to, 1))
-        return to;
-    hk_os_resize_onto(to, size, record->size, record->base); /* back to where it was; nobody knows of the move */
-    return NULL;
+    hk_window_enter(window, to != NULL ? to : record->base);
+    return to;
 }
 
 void *hk_large_remap(void *p, size_t n)

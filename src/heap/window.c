@@ -17,6 +17,36 @@ HK_COLD struct hk_fault hk_key_fault(const void *p, hk_key key)
     return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
 }
 
+/* Not entered, and never written to. */
+static struct hk_window *hk_spare_window; /* guarded by hk_meta_lock */
+
+struct hk_window *hk_window_obtain(void)
+{
+    hk_lock_acquire(&hk_meta_lock);
+    struct hk_window *window = hk_spare_window;
+    hk_spare_window = NULL;
+    hk_lock_release(&hk_meta_lock);
+    return window != NULL ? window : hk_meta_alloc_pages(sizeof *window);
+}
+
+void hk_window_enter(struct hk_window *window, const void *p)
+{
+    uintptr_t i = (uintptr_t)p >> HK_WINDOW_SHIFT;
+    hk_lock_acquire(&hk_meta_lock);
+    if (hk_window_at(i) == NULL) {
+        window->next = atomic_load_explicit(&hk_windows, memory_order_relaxed);
+        atomic_store_explicit(&hk_windows, window, memory_order_release);
+        __atomic_store_n(&hk_map.entries[i], window->keys - hk_map.no_keys, __ATOMIC_RELEASE);
+        window = NULL;
+    } else if (hk_spare_window == NULL) {
+        hk_spare_window = window;
+        window = NULL;
+    }
+    hk_lock_release(&hk_meta_lock);
+    if (window != NULL)
+        hk_meta_free_pages(window, sizeof *window);
+}
+
 bool hk_window_prepare(const void *p, size_t size)
 {
     uintptr_t first = (uintptr_t)p >> HK_WINDOW_SHIFT;
@@ -24,19 +54,10 @@ bool hk_window_prepare(const void *p, size_t size)
     for (uintptr_t i = first; i <= last; i++) {
         if (hk_window_at(i) != NULL)
             continue;
-        struct hk_window *window = hk_meta_alloc_pages(sizeof *window);
+        struct hk_window *window = hk_window_obtain();
         if (window == NULL)
             return false;
-        hk_lock_acquire(&hk_meta_lock);
-        bool mine = hk_window_at(i) == NULL;
-        if (mine) {
-            window->next = atomic_load_explicit(&hk_windows, memory_order_relaxed);
-            atomic_store_explicit(&hk_windows, window, memory_order_release);
-            __atomic_store_n(&hk_map.entries[i], window->keys - hk_map.no_keys, __ATOMIC_RELEASE);
-        }
-        hk_lock_release(&hk_meta_lock);
-        if (!mine)
-            hk_meta_free_pages(window, sizeof *window);
+        hk_window_enter(window, (const void *)(i << HK_WINDOW_SHIFT));
     }
     return true;
 }

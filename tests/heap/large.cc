@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <thread>
 
 namespace
@@ -281,6 +282,29 @@ TEST_F(Large, AMappingThatCannotBeMovedIsAsBefore)
     char *run = alloc(5 * HK_MIB);
     EXPECT_EQ(hk_large_remap(run, 6 * HK_MIB), nullptr) << "a run is part of a mapping that others use";
     free(run);
+}
+
+/* Where it goes to may lie in a window that is not there yet. It cannot go back then: its place may be another's. */
+TEST_F(Large, AMappingDoesNotMoveWithoutMemoryForAWindow)
+{
+    char *p = map(5 * HK_MIB);
+    fill(p, 5 * HK_MIB);
+    struct hk_window *spare = hk_window_obtain();
+    ASSERT_NE(spare, nullptr);
+    const size_t calls = hk_os_counts.mremap;
+    rlimit full{};
+    ASSERT_EQ(getrlimit(RLIMIT_AS, &full), 0);
+    const rlimit none{1, full.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+    void *moved = hk_large_remap(p, 3 * HK_MIB);
+    ASSERT_EQ(setrlimit(RLIMIT_AS, &full), 0);
+    EXPECT_EQ(moved, nullptr);
+    EXPECT_EQ(hk_os_counts.mremap, calls);
+    EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
+    EXPECT_TRUE(holds(p, 5 * HK_MIB));
+    hk_window_enter(spare, p);
+    EXPECT_EQ(hk_large_remap(p, 3 * HK_MIB), p);
+    free(p);
 }
 
 /* ---- The cache of mappings ---- */

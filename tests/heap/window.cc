@@ -74,6 +74,25 @@ TEST(Window, IsPreparedOnceAndStays)
     EXPECT_NE(hk_map.entries[(base >> HK_WINDOW_SHIFT) + 1], 0);
 }
 
+TEST(Window, WhatIsObtainedIsEnteredOrKept)
+{
+    const uintptr_t base = 0x600000000000;
+    hk_window *window = hk_window_obtain();
+    ASSERT_NE(window, nullptr);
+    hk_window_enter(window, at(base + 12345));
+    EXPECT_EQ(hk_window_at(base >> HK_WINDOW_SHIFT), window);
+    hk_window *first = hk_window_obtain(), *second = hk_window_obtain();
+    size_t used, used_again, mapped;
+    hk_meta_usage(&used, &mapped);
+    hk_window_enter(first, at(base));
+    hk_window_enter(second, at(base));
+    EXPECT_EQ(hk_window_at(base >> HK_WINDOW_SHIFT), window) << "once there, it stays";
+    hk_meta_usage(&used_again, &mapped);
+    EXPECT_LT(used_again, used) << "one is enough";
+    ASSERT_TRUE(hk_window_prepare(at(base + kWindow), 1));
+    EXPECT_EQ(hk_window_at((base >> HK_WINDOW_SHIFT) + 1), first);
+}
+
 TEST(Window, LeadsToSuperslabs)
 {
     static struct hk_superslab superslabs[3];
