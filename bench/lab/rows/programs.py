@@ -29,4 +29,8 @@ ROWS = (
     _program("git-repack", "git repack of a repository, from nothing, two threads"),
     _program("xmllint", "xmllint: a large document into a tree, XPath, written out"),
     _program("ghostscript", "ghostscript: pages rendered to pixels and to PDF"),
+    _program("ruby", "ruby: strings, arrays, hashes: sorted, grouped, joined"),
+    _program("graphviz", "graphviz: a graph laid out in layers and by springs"),
+    _program("openscad", "openscad: solids cut and joined by exact arithmetic"),
+    _program("z3", "z3: linear arithmetic, arrays and functions, solved"),
 )
