@@ -148,7 +148,14 @@ HK_NOINLINE void *hk_malloc_slow(size_t n)
     return hk_malloc_cold(n);
 }
 
-void *hk_malloc_growing(size_t n) { return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false); }
+void *hk_malloc_growing(size_t n)
+{
+    bool medium = n <= HK_MEDIUM_MAX;
+    void *p = NULL;
+    if (!medium || hk_large_takes_medium())
+        p = hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false);
+    return p == NULL && medium ? hk_malloc_hot(n) : p;
+}
 
 void *hk_calloc_any(size_t count, size_t n)
 {

@@ -15,8 +15,8 @@ void hk_free_slow(void *p, size_t class);
 
 /* Sets errno to ENOMEM; returns NULL. */
 void *hk_no_memory(void);
-/* A block for what has grown beyond the size classes and is likely to grow again: a mapping, which mremap moves without
- * copying. */
+/* A block for what has grown beyond HK_GROWING_MIN and is likely to grow again: a mapping if it can be, which grows
+ * without copying. */
 void *hk_malloc_growing(size_t n);
 /* Zeroed. */
 void *hk_calloc_any(size_t count, size_t n);

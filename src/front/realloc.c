@@ -16,7 +16,7 @@ bool hk_expand_block(void *p, size_t n)
 
 static void *hk_realloc_move(void *p, size_t old_size, size_t n)
 {
-    bool growing = n > old_size && n > HK_MEDIUM_MAX;
+    bool growing = n > old_size && n > HK_GROWING_MIN;
     void *moved = growing ? hk_malloc_growing(n) : hk_malloc_hot(n);
     if (moved == NULL)
         return NULL;
@@ -43,7 +43,7 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
         return hk_no_memory();
     if (n <= usable && n > usable - usable / 4)
         return p;
-    if (n > HK_MEDIUM_MAX) {
+    if (hk_large_stays(p, n)) {
         if (hk_large_resize(p, n))
             return p;
         void *moved = hk_large_remap(p, n);
@@ -112,7 +112,7 @@ void *hk_realloc_any(void *p, size_t n, const char *call)
         size_t size = hk_classes[class].size;
         if (HK_LIKELY(hk_realloc_stays(size, n)))
             return p;
-        if (n > size && n <= HK_MEDIUM_MAX)
+        if (n > size && n <= HK_GROWING_MIN)
             return hk_realloc_grow(p, class, n, call);
     }
     return hk_realloc_slow(p, n, call);

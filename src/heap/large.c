@@ -23,7 +23,8 @@ struct hk_large {
     size_t size;    /* of the run or mapping */
     uint32_t index; /* constant */
     bool mapping;
-    bool huge; /* advised, as a whole */
+    bool medium; /* a mapping of at most HK_MEDIUM_MAX */
+    bool huge;   /* advised, as a whole */
     struct hk_large *next_free;
 };
 
@@ -36,17 +37,25 @@ struct hk_cached_mapping {
     char *base;
     size_t size;
     uint64_t freed_at_ms;
+    uint64_t number; /* in the order in which they were freed */
     bool huge;
 };
-#define HK_CACHED_MAPPINGS 8u
-#define HK_MAPPINGS_PART 4u /* of what the LRU cache of superslabs may keep */
+
+/* Medium mappings have a cache of their own: in one for all, they would take the large ones' to pieces. */
+#define HK_CACHED_LARGE 8u
+#define HK_CACHED_MEDIUM 64u
+struct hk_mapping_cache {
+    unsigned n;
+    struct hk_cached_mapping mappings[HK_CACHED_MEDIUM]; /* by address */
+};
+#define HK_MAPPINGS_PART 4u /* of what the LRU cache of superslabs may keep, both together */
 
 static struct hk_large *_Atomic hk_records[HK_RECORD_CHUNKS]; /* constant once set */
 static struct {
     struct hk_large *free;
     uint32_t nrecords;
-    unsigned ncached;
-    struct hk_cached_mapping cached[HK_CACHED_MAPPINGS]; /* oldest first */
+    struct hk_mapping_cache large, medium;
+    uint64_t ncached; /* so far */
     struct hk_large_counts counts;
 } hk_large; /* guarded by hk_large_lock */
 
@@ -232,24 +241,49 @@ static bool hk_mapping_admit(size_t more)
     return allowed;
 }
 
-/* Takes the first bytes of a cached mapping, or all of them. The lock is held, here and in what follows. */
-static void hk_cached_cut(struct hk_cached_mapping *c, size_t size)
+/* The lock is held, here and in what follows. */
+static struct hk_mapping_cache *hk_cache_of(const struct hk_large *block)
+{
+    return block->medium ? &hk_large.medium : &hk_large.large;
+}
+
+static bool hk_cache_is_full(const struct hk_mapping_cache *cache)
+{
+    return cache->n == (cache == &hk_large.medium ? HK_CACHED_MEDIUM : HK_CACHED_LARGE);
+}
+
+/* NULL if the cache is empty. */
+static struct hk_cached_mapping *hk_cache_oldest(struct hk_mapping_cache *cache)
+{
+    struct hk_cached_mapping *oldest = NULL;
+    for (unsigned i = 0; i < cache->n; i++)
+        if (oldest == NULL || cache->mappings[i].number < oldest->number)
+            oldest = &cache->mappings[i];
+    return oldest;
+}
+
+static void hk_cache_add(struct hk_mapping_cache *cache, struct hk_cached_mapping mapping)
+{
+    mapping.freed_at_ms = hk_os_now_ms();
+    mapping.number = hk_large.ncached++;
+    unsigned i = cache->n++;
+    for (; i > 0 && cache->mappings[i - 1].base > mapping.base; i--)
+        cache->mappings[i] = cache->mappings[i - 1];
+    cache->mappings[i] = mapping;
+    hk_large.counts.cached_bytes += mapping.size;
+}
+
+/* Takes the first bytes of a cached mapping, or all of them. */
+static void hk_cached_cut(struct hk_mapping_cache *cache, struct hk_cached_mapping *c, size_t size)
 {
     hk_large.counts.cached_bytes -= size;
     c->base += size;
     c->size -= size;
     if (c->size != 0)
         return;
-    hk_large.ncached--;
-    for (; c < hk_large.cached + hk_large.ncached; c++)
+    cache->n--;
+    for (; c < cache->mappings + cache->n; c++)
         c[0] = c[1];
-}
-
-static struct hk_cached_mapping hk_cached_take_oldest(void)
-{
-    struct hk_cached_mapping oldest = hk_large.cached[0];
-    hk_cached_cut(&hk_large.cached[0], oldest.size);
-    return oldest;
 }
 
 /* How much of a cached mapping goes to who wants so much of it. If a rest is left it can be a mapping of its own: it
@@ -260,78 +294,105 @@ static size_t hk_cached_part(const struct hk_cached_mapping *c, size_t size)
     return part + HK_SLOT_SIZE <= c->size && hk_window_prepare(c->base + part, 1) ? part : c->size;
 }
 
-static void hk_cached_add(struct hk_cached_mapping mapping)
-{
-    mapping.freed_at_ms = hk_os_now_ms();
-    hk_large.cached[hk_large.ncached++] = mapping;
-    hk_large.counts.cached_bytes += mapping.size;
-}
-
 /* Unmaps a mapping. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in the cache
  * as long as there is room. */
-static bool hk_mapping_discard(struct hk_cached_mapping mapping)
+static bool hk_mapping_discard(struct hk_mapping_cache *cache, struct hk_cached_mapping mapping)
 {
     bool unmapped = hk_os_unmap(mapping.base, mapping.size, mapping.size);
     if (!unmapped)
         hk_os_purge(mapping.base, mapping.size);
-    if (unmapped || hk_large.ncached == HK_CACHED_MAPPINGS) {
+    if (unmapped || hk_cache_is_full(cache)) {
         hk_mapped_add(-mapping.size);
         return unmapped;
     }
-    hk_cached_add(mapping);
+    hk_cache_add(cache, mapping);
     return false;
 }
 
-/* Unmaps the oldest cached mapping if there is no room for another. False if there is none then. */
-static bool hk_cache_has_room(void)
+/* Unmaps a cached mapping. */
+static bool hk_cached_discard(struct hk_mapping_cache *cache, struct hk_cached_mapping *c)
 {
-    if (hk_large.ncached == HK_CACHED_MAPPINGS)
-        hk_mapping_discard(hk_cached_take_oldest());
-    return hk_large.ncached < HK_CACHED_MAPPINGS;
+    struct hk_cached_mapping mapping = *c;
+    hk_cached_cut(cache, c, mapping.size);
+    return hk_mapping_discard(cache, mapping);
+}
+
+/* Unmaps the end of a cached mapping, so much or somewhat more: all of it if not enough would be left for another
+ * block. What is left begins where it did, aligned as it was, and has whole huge pages if any. Returns bytes. */
+static size_t hk_cached_discard_part(struct hk_mapping_cache *cache, struct hk_cached_mapping *c, size_t size)
+{
+    struct hk_cached_mapping part = *c;
+    size_t unit = c->huge ? HK_HUGE_PAGE : hk_os_page_size();
+    size_t left = hk_sub_sat(c->size, size) & ~(unit - 1);
+    if (left < HK_SLOT_SIZE || !hk_window_prepare(c->base + left, 1))
+        return hk_cached_discard(cache, c) ? part.size : 0;
+    part.base += left;
+    part.size -= left;
+    c->size = left;
+    hk_large.counts.cached_bytes -= part.size;
+    return hk_mapping_discard(cache, part) ? part.size : 0;
+}
+
+/* Unmaps the oldest cached mapping if there is no room for another. False if there is none then. */
+static bool hk_cache_has_room(struct hk_mapping_cache *cache)
+{
+    if (hk_cache_is_full(cache))
+        hk_cached_discard(cache, hk_cache_oldest(cache));
+    return !hk_cache_is_full(cache);
 }
 
 size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
 {
     size_t bytes = 0;
     hk_lock_acquire(&hk_large_lock);
-    while (bytes < most && hk_large.ncached > 0 && hk_large.counts.cached_bytes > keep &&
-           hk_large.cached[0].freed_at_ms < freed_before_ms) {
-        struct hk_cached_mapping oldest = hk_cached_take_oldest();
-        if (!hk_mapping_discard(oldest))
+    while (bytes < most && hk_large.counts.cached_bytes > keep) {
+        struct hk_cached_mapping *large = hk_cache_oldest(&hk_large.large);
+        struct hk_cached_mapping *medium = hk_cache_oldest(&hk_large.medium);
+        bool from_medium = large == NULL || (medium != NULL && medium->number < large->number);
+        struct hk_cached_mapping *oldest = from_medium ? medium : large;
+        if (oldest->freed_at_ms >= freed_before_ms)
             break;
-        bytes += oldest.size;
+        size_t part = hk_cached_discard_part(from_medium ? &hk_large.medium : &hk_large.large, oldest,
+                                             hk_min(hk_large.counts.cached_bytes - keep, most - bytes));
+        if (part == 0)
+            break;
+        bytes += part;
     }
     hk_lock_release(&hk_large_lock);
     return bytes;
 }
 
 /* The cached mapping that begins at an address; NULL if there is none. */
-static struct hk_cached_mapping *hk_cached_at(const char *base)
+static struct hk_cached_mapping *hk_cached_at(struct hk_mapping_cache *cache, const char *base)
 {
-    for (unsigned i = 0; i < hk_large.ncached; i++)
-        if (hk_large.cached[i].base == base)
-            return &hk_large.cached[i];
+    for (unsigned i = 0; i < cache->n; i++)
+        if (cache->mappings[i].base == base)
+            return &cache->mappings[i];
     return NULL;
 }
 
-/* What is cached from there on without a gap. */
-static size_t hk_cached_room(const char *base)
+/* What is cached from one on without a gap; nothing from NULL on. */
+static size_t hk_cached_room(const struct hk_mapping_cache *cache, const struct hk_cached_mapping *c)
 {
-    size_t room = 0;
-    for (const struct hk_cached_mapping *c; (c = hk_cached_at(base + room)) != NULL;)
-        room += c->size;
+    if (c == NULL)
+        return 0;
+    size_t room = c->size;
+    const struct hk_cached_mapping *last = &cache->mappings[cache->n - 1];
+    for (; c < last && c[1].base == c[0].base + c[0].size; c++)
+        room += c[1].size;
     return room;
 }
 
 /* Gives a block what is cached right behind what it has, until that is `size` bytes: there is so much. */
 static void hk_cached_give(struct hk_large *block, size_t size)
 {
+    struct hk_mapping_cache *cache = hk_cache_of(block);
     while (block->size < size) {
-        struct hk_cached_mapping *c = hk_cached_at(block->base + block->size);
+        struct hk_cached_mapping *c = hk_cached_at(cache, block->base + block->size);
         size_t part = hk_cached_part(c, size - block->size);
         block->size += part;
         block->huge &= c->huge;
-        hk_cached_cut(c, part);
+        hk_cached_cut(cache, c, part);
     }
     hk_large.counts.cache_hits++;
 }
@@ -342,9 +403,10 @@ static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment,
     const struct hk_cached_mapping *best = NULL;
     size_t best_room = 0;
     hk_lock_acquire(&hk_large_lock);
-    for (unsigned i = 0; i < hk_large.ncached; i++) {
-        const struct hk_cached_mapping *c = &hk_large.cached[i];
-        size_t room = hk_cached_room(c->base);
+    struct hk_mapping_cache *cache = hk_cache_of(block);
+    for (unsigned i = 0; i < cache->n; i++) {
+        const struct hk_cached_mapping *c = &cache->mappings[i];
+        size_t room = hk_cached_room(cache, c);
         if (room < size || ((uintptr_t)c->base & (alignment - 1)) != 0)
             continue;
         if (best == NULL || (growing ? room > best_room : room < best_room)) {
@@ -362,12 +424,25 @@ static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment,
     return best != NULL;
 }
 
+/* Whether so much is cached in one place for a medium block. */
+static bool hk_cache_has_medium(size_t size)
+{
+    bool any = false;
+    const struct hk_mapping_cache *cache = &hk_large.medium;
+    hk_lock_acquire(&hk_large_lock);
+    for (unsigned i = 0; i < cache->n && !any; i++)
+        any = hk_cached_room(cache, &cache->mappings[i]) >= size;
+    hk_lock_release(&hk_large_lock);
+    return any;
+}
+
 /* Makes a block's mapping grow into what is cached behind it, if that is enough. */
 static bool hk_cache_extend(struct hk_large *record, size_t size)
 {
     size_t before = record->size;
     hk_lock_acquire(&hk_large_lock);
-    bool enough = before + hk_cached_room(record->base + before) >= size;
+    struct hk_mapping_cache *cache = hk_cache_of(record);
+    bool enough = before + hk_cached_room(cache, hk_cached_at(cache, record->base + before)) >= size;
     if (enough) {
         hk_cached_give(record, size);
         hk_large.counts.mapping_bytes += record->size - before;
@@ -410,6 +485,11 @@ static char *hk_mapping_make(size_t size, size_t alignment)
     return base;
 }
 
+/* The kernel allows 65,530 mappings, and joins none that have moved. */
+#define HK_MAPPINGS_WITH_MEDIUM ((size_t)16 * HK_KIB)
+
+bool hk_large_takes_medium(void) { return hk_look(&hk_large.counts.mappings) < HK_MAPPINGS_WITH_MEDIUM; }
+
 static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool growing, bool zero)
 {
     size_t page = hk_os_page_size();
@@ -418,6 +498,7 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
     size_t size = hk_mapping_size(n);
     if (size >= HK_HUGE_MIN && alignment < HK_HUGE_PAGE)
         alignment = HK_HUGE_PAGE;
+    block->medium = growing && n <= HK_MEDIUM_MAX;
     bool cached = hk_cache_take(block, size, alignment, growing);
     if (!cached) {
         if (!hk_mapping_admit(size))
@@ -444,10 +525,11 @@ static void hk_mapping_free(const struct hk_large *block)
     if (block->size <= max)
         hk_large_purge(max - block->size, UINT64_MAX, SIZE_MAX);
     hk_lock_acquire(&hk_large_lock);
-    if (block->size <= max && hk_cache_has_room())
-        hk_cached_add(mapping);
+    struct hk_mapping_cache *cache = hk_cache_of(block);
+    if (block->size <= max && hk_cache_has_room(cache))
+        hk_cache_add(cache, mapping);
     else
-        hk_mapping_discard(mapping);
+        hk_mapping_discard(cache, mapping);
     hk_lock_release(&hk_large_lock);
 }
 
@@ -535,6 +617,12 @@ size_t hk_large_usable(const void *p)
     return record != NULL && record->start == p ? record->usable : 0;
 }
 
+bool hk_large_stays(const void *p, size_t n)
+{
+    const struct hk_large *record = hk_record_of(p);
+    return n > (record != NULL && record->medium ? HK_GROWING_MIN : HK_MEDIUM_MAX);
+}
+
 static bool hk_run_resize(struct hk_large *record, size_t n)
 {
     size_t offset = (size_t)(record->start - record->base);
@@ -577,8 +665,16 @@ static bool hk_mapping_is_aligned(const struct hk_large *record)
     return ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) == 0;
 }
 
+/* A medium mapping stays one: what is larger goes where there is room for more. */
+static bool hk_mapping_may_hold(const struct hk_large *record, size_t n)
+{
+    return !record->medium || n <= HK_MEDIUM_MAX;
+}
+
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
+    if (!hk_mapping_may_hold(record, n))
+        return false;
     size_t offset = (size_t)(record->start - record->base);
     size_t size = hk_growing_size(offset + n);
     bool fits = offset + n <= record->size && (size >= record->size || n > record->usable);
@@ -628,10 +724,12 @@ void *hk_large_remap(void *p, size_t n)
 {
     hk_key key = hk_key_of(p);
     struct hk_large *record = hk_record_of_key(key);
-    if (record == NULL || !record->mapping || record->start != record->base)
+    if (record == NULL || !record->mapping || record->start != record->base || !hk_mapping_may_hold(record, n))
         return NULL;
     size_t size = hk_growing_size(n);
     bool grows = size > record->size;
+    if (grows && record->medium && hk_cache_has_medium(size))
+        return NULL;
     if (grows && !hk_mapping_admit(size - record->size))
         return NULL;
     char *to = NULL;

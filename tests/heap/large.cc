@@ -340,7 +340,7 @@ TEST_F(Large, BlocksShareAFreedMapping)
     EXPECT_TRUE(holds(first, 20 * HK_MIB));
     free(first);
     EXPECT_TRUE(holds(second, 59 * HK_MIB));
-    char *one = map(HK_MIB / 2);
+    char *one = map(2 * HK_MIB);
     EXPECT_EQ(one, p) << "where it has the most room to grow";
     free(second);
     free(one);
@@ -440,6 +440,126 @@ TEST_F(Large, NoPieceIsSmallerThanASlot)
     EXPECT_EQ(q, p);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, HK_SLOT_SIZE);
     free(q);
+}
+
+/* ---- Medium mappings: of what realloc has made grow beyond 128 KiB, up to 1 MiB ---- */
+
+TEST_F(Large, MediumMappingsHaveACacheOfTheirOwn)
+{
+    char *large = map(80 * HK_MIB), *medium = map(HK_MIB / 2);
+    free(large);
+    free(medium);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 80 * HK_MIB + HK_MIB / 2);
+    char *other = map(HK_MIB / 2 + 1); /* which it pays for */
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 80 * HK_MIB - kPage);
+    EXPECT_TRUE(other < large || other >= large + 80 * HK_MIB) << "not in what large ones have left";
+    char *p = map(300 * HK_KIB), *q = map(2 * HK_MIB);
+    EXPECT_EQ(p, medium);
+    EXPECT_EQ(q, large);
+    const size_t calls = hk_os_counts.mremap;
+    fill(p, 300 * HK_KIB);
+    ASSERT_TRUE(hk_large_resize(p, HK_MIB / 2));
+    EXPECT_EQ(hk_os_counts.mremap, calls) << "it takes what is cached behind it";
+    EXPECT_TRUE(holds(p, 300 * HK_KIB));
+    for (char *each : {other, p, q})
+        free(each);
+}
+
+TEST_F(Large, AMediumMappingDoesNotGrowIntoALargeOne)
+{
+    char *p = map(HK_MIB / 2);
+    fill(p, HK_MIB / 2);
+    const size_t calls = hk_os_counts.mremap;
+    EXPECT_FALSE(hk_large_resize(p, 2 * HK_MIB));
+    EXPECT_EQ(hk_large_remap(p, 2 * HK_MIB), nullptr);
+    EXPECT_EQ(hk_os_counts.mremap, calls);
+    EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
+    EXPECT_TRUE(holds(p, HK_MIB / 2));
+    free(p);
+}
+
+/* To copy it costs less than to fault memory in. */
+TEST_F(Large, AMediumMappingMovesOnlyIfNothingIsCachedThatWouldDo)
+{
+    char *p = map(300 * HK_KIB), *other = map(600 * HK_KIB);
+    fill(p, 300 * HK_KIB);
+    free(other);
+    const size_t calls = hk_os_counts.mremap;
+    EXPECT_EQ(hk_large_remap(p, 500 * HK_KIB), nullptr);
+    EXPECT_EQ(hk_os_counts.mremap, calls);
+    EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
+    char *q = static_cast<char *>(hk_large_remap(p, 700 * HK_KIB));
+    ASSERT_NE(q, nullptr);
+    EXPECT_EQ(hk_os_counts.mremap, calls + 1);
+    EXPECT_TRUE(holds(q, 300 * HK_KIB));
+    free(q);
+}
+
+TEST_F(Large, TheOldestOfBothCachesGoesFirst)
+{
+    char *large = map(80 * HK_MIB), *medium = map(HK_MIB / 2), *other = map(20 * HK_MIB);
+    free(large);
+    free(medium);
+    free(other);
+    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 80 * HK_MIB), 80 * HK_MIB);
+    EXPECT_EQ(map(HK_MIB / 2), medium);
+    free(medium); /* last */
+    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 20 * HK_MIB), 20 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, HK_MIB / 2);
+    EXPECT_EQ(map(HK_MIB / 2), medium);
+    free(medium);
+}
+
+/* What a small block needs is not paid with all that a large one has left. */
+TEST_F(Large, OfACachedMappingGoesWhatIsAskedFor)
+{
+    char *p = map(80 * HK_MIB);
+    fill(p, 80 * HK_MIB);
+    free(p);
+    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 3 * HK_MIB + 1), 3 * HK_MIB + kPage);
+    EXPECT_EQ(hk_large_purge(70 * HK_MIB, UINT64_MAX, SIZE_MAX), 7 * HK_MIB - kPage);
+    EXPECT_EQ(map(70 * HK_MIB), p);
+    EXPECT_EQ(in_memory(p, 70 * HK_MIB), 70 * HK_MIB);
+    free(p);
+    EXPECT_EQ(hk_large_purge(HK_SLOT_SIZE - 1, UINT64_MAX, SIZE_MAX), 70 * HK_MIB) << "what is left must hold a block";
+}
+
+TEST_F(Large, TheOldestMediumMappingMakesRoom)
+{
+    constexpr size_t kMost = 64;
+    std::vector<char *> medium(kMost + 1);
+    for (char *&p : medium)
+        p = map(200 * HK_KIB);
+    char *large = map(80 * HK_MIB);
+    free(large);
+    std::reverse(medium.begin(), medium.end()); /* the oldest is not the lowest */
+    for (char *p : medium)
+        free(p);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 80 * HK_MIB + kMost * 200 * HK_KIB);
+    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 80 * HK_MIB), 80 * HK_MIB) << "which was freed before";
+    std::vector<char *> again(kMost);
+    for (char *&p : again) {
+        p = map(200 * HK_KIB);
+        EXPECT_NE(p, medium[0]);
+    }
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    for (char *p : again)
+        free(p);
+}
+
+/* So many mappings, and what other libraries map, is what the kernel allows. */
+TEST_F(Large, MediumMappingsAreNotForTensOfThousandsOfBlocks)
+{
+    constexpr size_t kMost = 16384;
+    std::vector<char *> blocks(kMost);
+    for (char *&p : blocks) {
+        ASSERT_TRUE(hk_large_takes_medium());
+        p = map(200 * HK_KIB);
+    }
+    EXPECT_FALSE(hk_large_takes_medium());
+    for (char *p : blocks)
+        free(p);
+    EXPECT_TRUE(hk_large_takes_medium());
 }
 
 /* The rest of a mapping is as old as that was. */
