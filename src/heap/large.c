@@ -105,7 +105,7 @@ static void hk_count_block(const struct hk_large *block, bool born)
     struct hk_large_counts *counts = &hk_large.counts;
     size_t one = born ? 1 : (size_t)-1;
     if (block->mapping) {
-        counts->mappings += one;
+        hk_add_visibly(&counts->mappings, one);
         counts->mapping_bytes += one * block->size;
     } else {
         counts->runs += one;

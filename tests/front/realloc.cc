@@ -89,6 +89,7 @@ TEST(Realloc, WhatShrinksGoesToAClass)
     hak_free(q);
 }
 
+#if !defined(__aarch64__) /* which the tests see through qemu-user: that enforces no RLIMIT_AS */
 TEST(Realloc, WhatGetsNoMappingGrowsInAClass)
 {
     hak_free(hak_malloc(300000)); /* one is at hand */
@@ -106,5 +107,6 @@ TEST(Realloc, WhatGetsNoMappingGrowsInAClass)
     EXPECT_TRUE(holds(q, 100000));
     hak_free(q);
 }
+#endif
 
 } // namespace

@@ -284,6 +284,7 @@ TEST_F(Large, AMappingThatCannotBeMovedIsAsBefore)
     free(run);
 }
 
+#if !defined(__aarch64__) /* which the tests see through qemu-user: that enforces no RLIMIT_AS */
 /* Where it goes to may lie in a window that is not there yet. It cannot go back then: its place may be another's. */
 TEST_F(Large, AMappingDoesNotMoveWithoutMemoryForAWindow)
 {
@@ -306,6 +307,7 @@ TEST_F(Large, AMappingDoesNotMoveWithoutMemoryForAWindow)
     EXPECT_EQ(hk_large_remap(p, 3 * HK_MIB), p);
     free(p);
 }
+#endif
 
 /* ---- The cache of mappings ---- */
 
