@@ -15,15 +15,16 @@ static void print_size(size_t n)
 
 static void print_classes(unsigned first, unsigned end)
 {
-    printf("| class | block size | slots | blocks | tail, bytes | tail | colours | magazine, blocks | magazine, KiB |\n"
-           "|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
+    printf("| class | block size | slots | blocks | tail, bytes | tail | colours | pages | magazine, blocks "
+           "| magazine, KiB |\n"
+           "|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n");
     for (unsigned i = first; i < end; i++) {
         const struct hk_class *class = &hk_classes[i];
         size_t bytes = class->slots * HK_SLOT_SIZE;
         size_t tail = bytes - (size_t)class->nblocks * class->size;
-        printf("| %u | %u | %u | %u | %zu | %.1f %% | %u | %u | %.1f |\n", i, class->size, class->slots, class->nblocks,
-               tail, 100.0 * (double)tail / (double)bytes, class->ncolours, class->magazine_max,
-               (double)class->magazine_max * class->size / (double)HK_KIB);
+        printf("| %u | %u | %u | %u | %zu | %.1f %% | %u | %u | %u | %.1f |\n", i, class->size, class->slots,
+               class->nblocks, tail, 100.0 * (double)tail / (double)bytes, class->ncolours, class->colour_pages,
+               class->magazine_max, (double)class->magazine_max * class->size / (double)HK_KIB);
     }
     printf("\n");
 }
@@ -50,8 +51,9 @@ int main(void)
     printf("# Size classes\n\n"
            "Printed by `tools/size-classes` from the tables in `src/heap/size_class.def` and `src/heap/size_class.c`; a\n"
            "test compares. A slab is a run of slots (64 KiB each) cut into blocks; its tail holds no block and, but for\n"
-           "colouring, is never touched, so it costs address space and no memory. The magazine columns are what one\n"
-           "magazine of the class may hold at most.\n\n");
+           "colouring, is never touched, so it costs address space and no memory. Its first block begins at one of so\n"
+           "many colours in one of so many pages. The magazine columns are what one magazine of the class may hold at\n"
+           "most.\n\n");
     printf("## Small\n\n");
     print_classes(0, HK_CLASS_FIRST_MEDIUM);
     printf("## Medium\n\n");

@@ -162,12 +162,13 @@ static void hk_large_pay(size_t bytes);
 
 /* ---- Runs of superslabs ---- */
 
-/* The heads of equal buffers would all lie in one cache set: where there is slack, the block starts some cache lines
- * into its first page. */
-static size_t hk_run_colour(const char *base, size_t slack)
+/* The heads of equal buffers would all lie in one set of the cache, and of the TLB: where there is slack, the block
+ * starts some pages and some cache lines into its run. */
+static size_t hk_run_colour(const char *base, size_t count, size_t slack)
 {
-    size_t colour = ((uintptr_t)base >> HK_SUPERSLAB_SHIFT) * 5 % 64 * HK_CACHE_LINE;
-    return colour <= slack ? colour : 0;
+    size_t number = ((uintptr_t)base >> HK_SUPERSLAB_SHIFT) / count;
+    size_t lines = number * 5 % 64 * HK_CACHE_LINE, pages = number % 16 * 4 * HK_KIB;
+    return pages + lines <= slack ? pages + lines : lines <= slack ? lines : 0;
 }
 
 /* Zeroes [start, end) in superslabs that are the caller's, but for those that read as zeros: to write to these would
@@ -206,7 +207,7 @@ static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, boo
     block->size = count * HK_SUPERSLAB_SIZE;
     block->start = (char *)hk_align_up((uintptr_t)first->base, alignment);
     if (alignment <= HK_MIN_ALIGN)
-        block->start += hk_run_colour(first->base, block->size - hk_align_up(n, hk_os_page_size()));
+        block->start += hk_run_colour(first->base, count, block->size - hk_align_up(n, hk_os_page_size()));
     if (zero)
         hk_run_zero(first, block->start, block->start + n);
     return true;

@@ -8,9 +8,20 @@
 #define HK_NBLOCKS(size, slots) HK_MIN(HK_SLAB_BYTES(slots) / (size), HK_SLAB_BLOCKS_MAX)
 #define HK_TAIL(size, slots) (HK_SLAB_BYTES(slots) - HK_NBLOCKS(size, slots) * (size))
 
-/* Colours cover a page and no more, so that colouring does not spread a slab's first blocks over more pages. */
-#define HK_COLOUR_STEP(size) HK_MAX(HK_CACHE_LINE, HK_LOWEST_BIT(size))
-#define HK_NCOLOURS(size, slots) (HK_MIN(HK_TAIL(size, slots), (size_t)4095) / HK_COLOUR_STEP(size) + 1)
+/* Where the first block begins differs from slab to slab (docs/decisions/025): by cache lines within a page, so that no
+ * slab's first blocks lie on more pages. The heads of blocks that are pages and a line apart go on where those of the
+ * slab before end. Blocks larger than a slot share no pages; theirs begin some pages on as well, as far as the tail
+ * reaches, and so lie in many sets of the TLB. */
+#define HK_COLOUR_PAGE ((size_t)4096)
+#define HK_PAGES_AND_A_LINE(size) ((size) > HK_COLOUR_PAGE && (size) % HK_COLOUR_PAGE == HK_CACHE_LINE)
+#define HK_COLOUR_STEP(size, slots)                                                  \
+    (HK_PAGES_AND_A_LINE(size) ? HK_NBLOCKS(size, slots) * (size_t)HK_CACHE_LINE \
+                               : HK_MAX(HK_CACHE_LINE, HK_LOWEST_BIT(size)))
+#define HK_NCOLOURS(size, slots) \
+    (HK_MIN(HK_TAIL(size, slots), HK_COLOUR_PAGE - 1) / HK_COLOUR_STEP(size, slots) + 1)
+#define HK_LAST_COLOUR(size, slots) ((HK_NCOLOURS(size, slots) - 1) * HK_COLOUR_STEP(size, slots))
+#define HK_COLOUR_PAGES(size, slots) \
+    ((size) > HK_SLOT_SIZE ? (HK_TAIL(size, slots) - HK_LAST_COLOUR(size, slots)) / HK_COLOUR_PAGE + 1 : 1)
 
 /* Up to 127 blocks while they are within 32 KiB, and 63 within 64 KiB; but at least as many as fit into 1 MiB, up to
  * 32; 16 up to 256 KiB, and 8 above (docs/decisions/001 and 014). */
@@ -30,10 +41,11 @@ const struct hk_class hk_classes[HK_NCLASSES] = {
     [index] = {.reciprocal = (((uint64_t)1 << HK_RECIPROCAL_SHIFT) + (block_size)-1) / (block_size), \
                .odd_inverse = HK_INVERSE(HK_ODD(block_size)),                                        \
                .size = (block_size),                                                                 \
-               .colour_step = HK_COLOUR_STEP(block_size),                                            \
+               .colour_step = HK_COLOUR_STEP(block_size, nslots),                                    \
                .nblocks = HK_NBLOCKS(block_size, nslots),                                            \
                .slots = (nslots),                                                                    \
                .ncolours = HK_NCOLOURS(block_size, nslots),                                          \
+               .colour_pages = HK_COLOUR_PAGES(block_size, nslots),                                  \
                .magazine_max = HK_MAGAZINE_MAX(block_size),                                          \
                .twos = HK_TWOS(block_size)},
 #include "heap/size_class.def"

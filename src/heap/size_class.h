@@ -25,10 +25,11 @@ struct hk_class {
     uint64_t reciprocal;  /* ceil(2^44 / size): exact for offsets within a slab, see hk_class_index */
     uint64_t odd_inverse; /* of the size's odd part, modulo 2^64: see hk_class_quotient */
     uint32_t size;        /* of a block, in bytes */
-    uint32_t colour_step; /* the first block starts at a multiple of this, and keeps the size's natural alignment */
+    uint32_t colour_step; /* from one colour to the next, in bytes: keeps the size's natural alignment */
     uint16_t nblocks;     /* of a slab */
     uint8_t slots;        /* of a slab */
-    uint8_t ncolours;     /* >= 1: start offsets to choose from */
+    uint8_t ncolours;     /* >= 1: places in a page where the first block may start */
+    uint8_t colour_pages; /* >= 1: pages of 4 KiB in which it may start */
     uint8_t magazine_max; /* blocks that a magazine of the class may hold */
     uint8_t twos;         /* the size is its odd part times 2^twos */
 };

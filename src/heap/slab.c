@@ -64,9 +64,12 @@ static void hk_slots_limit_touched(struct hk_slot *slots, unsigned nslots, size_
     }
 }
 
-static size_t hk_colour_offset(const struct hk_slab *slab, const struct hk_class *class)
+/* Slabs that lie one behind the other have one colour after the other. */
+static size_t hk_colour_offset(struct hk_slab *slab, const struct hk_class *class)
 {
-    return (size_t)(slab->slot % class->ncolours) * class->colour_step;
+    uint32_t number = (uint32_t)((uintptr_t)hk_slab_first_slot(slab) >> HK_SLOT_SHIFT) / class->slots;
+    size_t page = number % class->colour_pages, colour = number % class->ncolours;
+    return page * 4 * HK_KIB + colour * class->colour_step;
 }
 
 /* A tail of this part of the slots that an earlier slab has touched, and this one never will, is given back. */

@@ -118,12 +118,14 @@ TEST_F(Large, TwoBlocksNeverShareASlotsKey)
 TEST_F(Large, HeadsOfEqualBlocksLieInManyCacheSets)
 {
     std::vector<char *> live;
-    std::set<uintptr_t> sets;
+    std::set<uintptr_t> sets, tlb_sets;
     for (int i = 0; i < 32; i++) {
         live.push_back(alloc(3 * HK_MIB));
         sets.insert(reinterpret_cast<uintptr_t>(live.back()) / HK_CACHE_LINE % 64);
+        tlb_sets.insert(reinterpret_cast<uintptr_t>(live.back()) / 4096 % 16);
     }
     EXPECT_GE(sets.size(), 16u);
+    EXPECT_GE(tlb_sets.size(), 12u);
     for (char *p : live)
         free(p);
 }

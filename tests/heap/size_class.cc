@@ -85,9 +85,15 @@ TEST(SizeClasses, HaveSlabsThatHoldTheirBlocks)
         SCOPED_TRACE(testing::Message() << "class " << i << ", " << c.size << " bytes");
         size_t blocks = static_cast<size_t>(c.nblocks) * c.size;
         ASSERT_GE(c.ncolours, 1u);
+        ASSERT_GE(c.colour_pages, 1u);
         size_t last_colour = (c.ncolours - 1u) * static_cast<size_t>(c.colour_step);
-        EXPECT_LE(last_colour + blocks, c.slots * HK_SLOT_SIZE) << "the last block with the last colour";
+        size_t last_page = (c.colour_pages - 1u) * 4 * HK_KIB;
+        EXPECT_LE(last_page + last_colour + blocks, c.slots * HK_SLOT_SIZE) << "the last block with the last colour";
         EXPECT_LT(last_colour, 4096u) << "colours stay within a page";
+        if (c.size <= HK_SLOT_SIZE) {
+            EXPECT_EQ(c.colour_pages, 1u) << "those that share pages use no more of them";
+        }
+        EXPECT_LT(last_page + last_colour, HK_SLOT_SIZE) << "the first block begins in the first slot";
         EXPECT_LE(c.nblocks, HK_SLAB_BLOCKS_MAX);
         EXPECT_TRUE(c.nblocks == HK_SLAB_BLOCKS_MAX || blocks + c.size > c.slots * HK_SLOT_SIZE) << "one more fits";
         EXPECT_EQ(c.colour_step % natural_alignment(c), 0u) << "colours keep the alignment";

@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "c_begin.h"
@@ -132,6 +134,28 @@ TEST_P(Slab, LiesInItsSlotsAndIsAligned)
     size_t alignment = std::min<size_t>(c.size & -c.size, HK_SLOT_SIZE);
     for (unsigned i : interesting())
         EXPECT_EQ(reinterpret_cast<uintptr_t>(hk_slab_block(slab, i)) % alignment, 0u) << i;
+}
+
+/* So that the heads of equal blocks lie in many sets of the caches. */
+TEST_P(Slab, HasAnotherColourThanThoseBeforeIt)
+{
+    std::set<ptrdiff_t> starts, pages;
+    std::set<uintptr_t> lines;
+    unsigned number = 0;
+    for (unsigned first = 0; first + c.slots <= HK_SLOTS_PER_SUPERSLAB; first += c.slots, number++) {
+        hk_slab *next = &table.slabs[first];
+        hk_slab_init(next, GetParam(), &owner);
+        ptrdiff_t start = next->blocks - (kBase + first * HK_SLOT_SIZE);
+        starts.insert(start);
+        pages.insert(start / 4096);
+        for (unsigned i = 0; i < c.nblocks; i++)
+            lines.insert(reinterpret_cast<uintptr_t>(hk_slab_block(next, i)) / HK_CACHE_LINE % 64);
+    }
+    EXPECT_EQ(starts.size(), std::min<size_t>(number, std::lcm(c.ncolours, c.colour_pages)));
+    EXPECT_EQ(pages.size(), std::min<size_t>(number, c.colour_pages));
+    if (c.size > 4096 && c.size % 4096 == HK_CACHE_LINE) {
+        EXPECT_GE(lines.size(), std::min(number * c.nblocks, 64u) * 9 / 10);
+    }
 }
 
 TEST_P(Slab, TakesLowestAddressesFirst)
