@@ -114,14 +114,20 @@ HK_NOINLINE static void *hk_alloc_class(unsigned class, enum hk_wish wish, bool 
     return p != NULL ? p : hk_no_memory();
 }
 
+static void *hk_alloc_large_try(size_t n, size_t alignment, enum hk_large_kind kind, bool zero, struct hk_fault *fault)
+{
+    void *p = hk_large_alloc(n, alignment, kind, zero);
+    hk_maintain(fault);
+    return p;
+}
+
 static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool zero)
 {
     if (alignment > PTRDIFF_MAX || n > PTRDIFF_MAX - alignment)
         return hk_no_memory();
     n += n == 0;
-    void *p = hk_large_alloc(n, alignment, kind, zero);
     struct hk_fault fault = HK_NO_FAULT;
-    hk_maintain(&fault);
+    void *p = hk_alloc_large_try(n, alignment, kind, zero, &fault);
     if (HK_UNLIKELY(p == NULL)) {
         hk_reclaim(&fault);
         p = hk_large_alloc(n, alignment, kind, zero);
@@ -150,11 +156,15 @@ HK_NOINLINE void *hk_malloc_slow(size_t n)
 
 void *hk_malloc_growing(size_t n)
 {
-    bool medium = n <= HK_MEDIUM_MAX;
+    if (n > HK_MEDIUM_MAX)
+        return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false);
     void *p = NULL;
-    if (!medium || hk_large_takes_medium())
-        p = hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false);
-    return p == NULL && medium ? hk_malloc_hot(n) : p;
+    if (hk_large_takes_medium()) {
+        struct hk_fault fault = HK_NO_FAULT;
+        p = hk_alloc_large_try(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false, &fault);
+        hk_fault_check(&fault, "malloc");
+    }
+    return p != NULL ? p : hk_malloc_hot(n);
 }
 
 void *hk_calloc_any(size_t count, size_t n)

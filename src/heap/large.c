@@ -319,19 +319,24 @@ static bool hk_cached_discard(struct hk_mapping_cache *cache, struct hk_cached_m
 }
 
 /* Unmaps the end of a cached mapping, so much or somewhat more: all of it if not enough would be left for another
- * block. What is left begins where it did, aligned as it was, and has whole huge pages if any. Returns bytes. */
+ * block. What is left begins where it did, aligned as it was, and has whole huge pages if any. If the kernel refuses the
+ * mapping stays whole, with an end without memory. Returns bytes. */
 static size_t hk_cached_discard_part(struct hk_mapping_cache *cache, struct hk_cached_mapping *c, size_t size)
 {
-    struct hk_cached_mapping part = *c;
+    size_t before = c->size;
     size_t unit = c->huge ? HK_HUGE_PAGE : hk_os_page_size();
-    size_t left = hk_sub_sat(c->size, size) & ~(unit - 1);
-    if (left < HK_SLOT_SIZE || !hk_window_prepare(c->base + left, 1))
-        return hk_cached_discard(cache, c) ? part.size : 0;
-    part.base += left;
-    part.size -= left;
+    size_t left = hk_sub_sat(before, size) & ~(unit - 1);
+    if (left < HK_SLOT_SIZE)
+        return hk_cached_discard(cache, c) ? before : 0;
+    size_t part = before - left;
+    if (!hk_os_unmap(c->base + left, part, part)) {
+        hk_os_purge(c->base + left, part);
+        return 0;
+    }
+    hk_mapped_add(-part);
+    hk_large.counts.cached_bytes -= part;
     c->size = left;
-    hk_large.counts.cached_bytes -= part.size;
-    return hk_mapping_discard(cache, part) ? part.size : 0;
+    return part;
 }
 
 /* Unmaps the oldest cached mapping if there is no room for another. False if there is none then. */

@@ -1,6 +1,7 @@
 /* Where realloc puts a block that grows, and what it does when there is no memory for a mapping. */
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <sys/resource.h>
@@ -100,7 +101,9 @@ TEST(Realloc, WhatGetsNoMappingGrowsInAClass)
     ASSERT_EQ(getrlimit(RLIMIT_AS, &full), 0);
     const rlimit none{1, full.rlim_max};
     ASSERT_EQ(setrlimit(RLIMIT_AS, &none), 0);
+    errno = 0;
     auto *q = static_cast<char *>(hak_realloc(p, 300000));
+    EXPECT_EQ(errno, 0) << "it has not failed";
     ASSERT_EQ(setrlimit(RLIMIT_AS, &full), 0);
     ASSERT_NE(q, nullptr);
     EXPECT_FALSE(is_large(q));
