@@ -41,7 +41,7 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
         return hk_realloc_refuse(hk_large_fault(p), call);
     if (n > PTRDIFF_MAX - HK_LARGE_RUN_MAX)
         return hk_no_memory();
-    if (n <= usable && n > usable - usable / 4)
+    if (n <= usable && n > usable - usable / (usable <= HK_MEDIUM_MAX ? 2 : 4)) /* medium ones as classes do */
         return p;
     if (hk_large_stays(p, n)) {
         if (hk_large_resize(p, n))

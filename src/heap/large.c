@@ -478,12 +478,14 @@ static size_t hk_mapping_size(size_t n)
     return hk_max(hk_align_up(n, hk_os_page_size()), HK_SLOT_SIZE);
 }
 
-static char *hk_mapping_make(size_t size, size_t alignment)
+/* A medium mapping pays nothing: it would cut up what is cached for large blocks. */
+static char *hk_mapping_make(size_t size, size_t alignment, bool medium)
 {
     char *base = hk_os_map(size, alignment);
     if (base == NULL)
         return NULL;
-    hk_large_pay(size); /* it is not touched yet */
+    if (!medium)
+        hk_large_pay(size); /* it is not touched yet */
     if (!hk_window_prepare(base, 1)) {
         hk_os_unmap(base, size, size);
         return NULL;
@@ -509,7 +511,7 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
     if (!cached) {
         if (!hk_mapping_admit(size))
             return false;
-        block->base = hk_mapping_make(size, alignment);
+        block->base = hk_mapping_make(size, alignment, block->medium);
         block->size = size;
         block->huge = false;
         if (block->base == NULL) {
