@@ -148,6 +148,7 @@ size_t hk_holes_purge(struct hk_holes *holes)
     char *start = slab->blocks - hk_first_offset(slab);
     unsigned per_slot = hk_pages_per_slot_shift();
     unsigned pages = (unsigned)slab->slots << per_slot;
+    unsigned first = hk_first_page_of(slab, 0);
     unsigned last = hk_last_page_of(slab, hk_slab_class(slab)->nblocks - 1u);
     size_t bytes = 0;
     hk_huge_pages_end_unlocked(slab->superslab);
@@ -160,9 +161,10 @@ size_t hk_holes_purge(struct hk_holes *holes)
             continue;
         }
         size_t size = (size_t)(end - page) << hk_page_shift();
-        /* What lies behind the last block has memory if the superslab was populated; it goes with the page of that. */
-        size_t tail = end == last + 1 ? (size_t)(pages - end) << hk_page_shift() : 0;
-        if (hk_os_purge(start + ((size_t)page << hk_page_shift()), size + tail)) {
+        /* What lies before the first block or behind the last has memory if the superslab was populated, or another
+         * slab had the slots before; it goes with the page of that block. */
+        unsigned from = page == first ? 0 : page, to = end == last + 1 ? pages : end;
+        if (hk_os_purge(start + ((size_t)from << hk_page_shift()), (size_t)(to - from) << hk_page_shift())) {
             bytes += size;
             page = end;
         } else {

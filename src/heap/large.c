@@ -41,9 +41,10 @@ struct hk_cached_mapping {
     bool huge;
 };
 
-/* Medium mappings have a cache of their own: in one for all, they would take the large ones' to pieces. */
+/* Medium mappings have a cache of their own: in one for all, they would take the large ones' to pieces. There are no
+ * more of them than it keeps: the others' memory would be made anew each time. */
 #define HK_CACHED_LARGE 8u
-#define HK_CACHED_MEDIUM 64u
+#define HK_CACHED_MEDIUM 128u
 struct hk_mapping_cache {
     unsigned n;
     struct hk_cached_mapping mappings[HK_CACHED_MEDIUM]; /* by address */
@@ -106,6 +107,7 @@ static void hk_count_block(const struct hk_large *block, bool born)
     size_t one = born ? 1 : (size_t)-1;
     if (block->mapping) {
         hk_add_visibly(&counts->mappings, one);
+        hk_add_visibly(&counts->medium, block->medium ? one : 0);
         counts->mapping_bytes += one * block->size;
     } else {
         counts->runs += one;
@@ -232,7 +234,7 @@ static void hk_mapped_add(size_t more) { atomic_fetch_add_explicit(&hk_mapped, m
 
 /* Counts bytes that are to be mapped, if the limits allow them: under the pool's lock, like all that makes more memory
  * be in use, so that two threads cannot both take what is left. */
-static bool hk_mapping_admit(size_t more)
+static bool hk_mapped_admit(size_t more)
 {
     hk_lock_acquire(&hk_pool_lock);
     bool allowed = hk_limit_allows(more);
@@ -240,6 +242,22 @@ static bool hk_mapping_admit(size_t more)
         hk_mapped_add(more);
     hk_lock_release(&hk_pool_lock);
     return allowed;
+}
+
+/* Gives up what lies idle, which may be what stands in the way. */
+static void hk_idle_discard(void)
+{
+    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
+    hk_superslabs_unmap_free();
+}
+
+/* The same, if need be without what lies idle. */
+static bool hk_mapping_admit(size_t more)
+{
+    if (hk_mapped_admit(more))
+        return true;
+    hk_idle_discard();
+    return hk_mapped_admit(more);
 }
 
 /* The lock is held, here and in what follows. */
@@ -319,8 +337,8 @@ static bool hk_cached_discard(struct hk_mapping_cache *cache, struct hk_cached_m
 }
 
 /* Unmaps the end of a cached mapping, so much or somewhat more: all of it if not enough would be left for another
- * block. What is left begins where it did, aligned as it was, and has whole huge pages if any. If the kernel refuses the
- * mapping stays whole, with an end without memory. Returns bytes. */
+ * block. What is left begins where it did, aligned as it was, and has whole huge pages if any. If the kernel refuses
+ * the mapping stays whole, with an end without memory. Returns bytes. */
 static size_t hk_cached_discard_part(struct hk_mapping_cache *cache, struct hk_cached_mapping *c, size_t size)
 {
     size_t before = c->size;
@@ -377,16 +395,14 @@ static struct hk_cached_mapping *hk_cached_at(struct hk_mapping_cache *cache, co
     return NULL;
 }
 
-/* What is cached from one on without a gap; nothing from NULL on. */
-static size_t hk_cached_room(const struct hk_mapping_cache *cache, const struct hk_cached_mapping *c)
+/* What is cached from an address on without a gap. */
+static size_t hk_cached_room(struct hk_mapping_cache *cache, const char *base)
 {
-    if (c == NULL)
-        return 0;
-    size_t room = c->size;
-    const struct hk_cached_mapping *last = &cache->mappings[cache->n - 1];
-    for (; c < last && c[1].base == c[0].base + c[0].size; c++)
-        room += c[1].size;
-    return room;
+    const char *end = base;
+    const struct hk_cached_mapping *c = hk_cached_at(cache, base);
+    for (; c != NULL && c < cache->mappings + cache->n && c->base == end; c++)
+        end += c->size;
+    return (size_t)(end - base);
 }
 
 /* Gives a block what is cached right behind what it has, until that is `size` bytes: there is so much. */
@@ -403,41 +419,49 @@ static void hk_cached_give(struct hk_large *block, size_t size)
     hk_large.counts.cache_hits++;
 }
 
-/* Makes a block's mapping of what is cached: where there is least room, or, if it is to grow, the most. */
-static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
+/* The cached mapping from which on there is room for so much, with those behind it: the least, or, for a block that is
+ * to grow, the most. NULL if there is none. */
+static const struct hk_cached_mapping *hk_cache_find(const struct hk_mapping_cache *cache, size_t size,
+                                                     size_t alignment, bool growing)
 {
     const struct hk_cached_mapping *best = NULL;
+    const char *end = NULL; /* of what lies behind without a gap */
     size_t best_room = 0;
-    hk_lock_acquire(&hk_large_lock);
-    struct hk_mapping_cache *cache = hk_cache_of(block);
-    for (unsigned i = 0; i < cache->n; i++) {
+    for (unsigned i = cache->n; i-- > 0;) {
         const struct hk_cached_mapping *c = &cache->mappings[i];
-        size_t room = hk_cached_room(cache, c);
+        if (i + 1 == cache->n || c->base + c->size != c[1].base)
+            end = c->base + c->size;
+        size_t room = (size_t)(end - c->base);
         if (room < size || ((uintptr_t)c->base & (alignment - 1)) != 0)
             continue;
-        if (best == NULL || (growing ? room > best_room : room < best_room)) {
+        if (best == NULL || (growing ? room >= best_room : room <= best_room)) {
             best = c;
             best_room = room;
         }
     }
-    if (best != NULL) {
-        block->base = best->base;
+    return best;
+}
+
+/* Makes a block's mapping of what is cached. */
+static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
+{
+    hk_lock_acquire(&hk_large_lock);
+    const struct hk_cached_mapping *c = hk_cache_find(hk_cache_of(block), size, alignment, growing);
+    if (c != NULL) {
+        block->base = c->base;
         block->size = 0;
         block->huge = true;
         hk_cached_give(block, size);
     }
     hk_lock_release(&hk_large_lock);
-    return best != NULL;
+    return c != NULL;
 }
 
 /* Whether so much is cached in one place for a medium block. */
 static bool hk_cache_has_medium(size_t size)
 {
-    bool any = false;
-    const struct hk_mapping_cache *cache = &hk_large.medium;
     hk_lock_acquire(&hk_large_lock);
-    for (unsigned i = 0; i < cache->n && !any; i++)
-        any = hk_cached_room(cache, &cache->mappings[i]) >= size;
+    bool any = hk_cache_find(&hk_large.medium, size, 1, true) != NULL;
     hk_lock_release(&hk_large_lock);
     return any;
 }
@@ -448,7 +472,7 @@ static bool hk_cache_extend(struct hk_large *record, size_t size)
     size_t before = record->size;
     hk_lock_acquire(&hk_large_lock);
     struct hk_mapping_cache *cache = hk_cache_of(record);
-    bool enough = before + hk_cached_room(cache, hk_cached_at(cache, record->base + before)) >= size;
+    bool enough = before + hk_cached_room(cache, record->base + before) >= size;
     if (enough) {
         hk_cached_give(record, size);
         hk_large.counts.mapping_bytes += record->size - before;
@@ -493,10 +517,7 @@ static char *hk_mapping_make(size_t size, size_t alignment, bool medium)
     return base;
 }
 
-/* The kernel allows 65,530 mappings, and joins none that have moved. */
-#define HK_MAPPINGS_WITH_MEDIUM ((size_t)16 * HK_KIB)
-
-bool hk_large_takes_medium(void) { return hk_look(&hk_large.counts.mappings) < HK_MAPPINGS_WITH_MEDIUM; }
+bool hk_large_takes_medium(void) { return hk_look(&hk_large.counts.medium) < HK_CACHED_MEDIUM; }
 
 static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool growing, bool zero)
 {
@@ -573,9 +594,7 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool z
 {
     struct hk_large block = {0};
     if (!hk_memory_obtain(&block, n, alignment, kind, zero)) {
-        /* What lies idle may be what stands in the way. */
-        hk_large_purge(0, UINT64_MAX, SIZE_MAX);
-        hk_superslabs_unmap_free();
+        hk_idle_discard();
         /* A mapping takes less address space than a run. */
         if (!hk_memory_obtain(&block, n, alignment, HK_LARGE_MAPPING, zero))
             return NULL;
@@ -679,6 +698,35 @@ static bool hk_mapping_may_hold(const struct hk_large *record, size_t n)
     return !record->medium || n <= HK_MEDIUM_MAX;
 }
 
+/* What a medium mapping loses serves others, or this one when it grows again; what others lose goes back. If the kernel
+ * refuses, the mapping is large enough as it is. */
+static void hk_mapping_shrink(struct hk_large *record, size_t size)
+{
+    const struct hk_large end = {.base = record->base + size, .size = record->size - size, .medium = true};
+    if (record->medium && end.size >= HK_SLOT_SIZE && hk_window_prepare(end.base, 1)) {
+        hk_lock_acquire(&hk_large_lock);
+        hk_large.counts.mapping_bytes -= end.size;
+        hk_lock_release(&hk_large_lock);
+        record->size = size;
+        hk_mapping_free(&end);
+    } else if (hk_os_resize_in_place(record->base, record->size, size)) {
+        hk_mapping_recount(record, size, false);
+    }
+}
+
+static bool hk_mapping_grow(struct hk_large *record, size_t size)
+{
+    /* A mapping that is to have huge pages must start where one can: then it moves. */
+    if ((size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record)) || !hk_mapping_admit(size - record->size))
+        return false;
+    if (!hk_os_resize_in_place(record->base, record->size, size)) {
+        hk_mapped_add(record->size - size);
+        return false;
+    }
+    hk_mapping_recount(record, size, false);
+    return true;
+}
+
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
     if (!hk_mapping_may_hold(record, n))
@@ -692,17 +740,10 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
             hk_mapping_advise(record);
         return true;
     }
-    /* A mapping that is to have huge pages must start where one can: then it moves. */
-    bool misplaced = size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record);
-    bool grows = size > record->size;
-    if (grows && (misplaced || !hk_mapping_admit(size - record->size)))
+    if (size < record->size)
+        hk_mapping_shrink(record, size);
+    else if (!hk_mapping_grow(record, size))
         return false;
-    if (hk_os_resize_in_place(record->base, record->size, size)) {
-        hk_mapping_recount(record, size, false);
-    } else if (grows) {
-        hk_mapped_add(record->size - size);
-        return false;
-    } /* else it is large enough as it is */
     record->usable = record->size - offset;
     hk_mapping_advise(record);
     return true;

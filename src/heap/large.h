@@ -21,7 +21,7 @@ enum hk_large_kind { HK_LARGE_ANY, HK_LARGE_MAPPING };
 /* n bytes at a multiple of alignment, all zero if so wished. HK_LARGE_MAPPING asks for a mapping whatever the size.
  * NULL without memory. No lock held but a heap's. */
 void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool zero);
-/* Mappings are so few that there may be more for blocks of no more than HK_MEDIUM_MAX. */
+/* Blocks of no more than HK_MEDIUM_MAX that are mappings are so few that there may be another. */
 bool hk_large_takes_medium(void);
 /* Frees the block at p, which had a LARGE key. False, with a fault, if somebody was faster, or p points into it. */
 bool hk_large_free(void *p, struct hk_fault *fault);
@@ -41,6 +41,7 @@ size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 
 struct hk_large_counts {
     size_t runs, mappings; /* live blocks of each kind */
+    size_t medium;         /* mappings among them for blocks of at most HK_MEDIUM_MAX */
     size_t run_bytes, mapping_bytes;
     size_t allocs, frees, remaps, cache_hits, cached_bytes;
 };

@@ -90,6 +90,23 @@ TEST(Realloc, WhatShrinksGoesToAClass)
     hak_free(q);
 }
 
+/* There are no more mappings than their cache keeps. */
+TEST(Realloc, WhatGrowsWithManyOthersGrowsInAClass)
+{
+    std::vector<char *> blocks;
+    while (hk_large_takes_medium()) {
+        blocks.push_back(static_cast<char *>(hak_realloc(hak_malloc(100000), 200000)));
+        ASSERT_TRUE(is_large(blocks.back()));
+    }
+    auto *p = static_cast<char *>(hak_realloc(hak_malloc(100000), 200000));
+    EXPECT_FALSE(is_large(p));
+    hak_free(blocks.back());
+    blocks.back() = static_cast<char *>(hak_realloc(p, 300000));
+    EXPECT_TRUE(is_large(blocks.back())) << "there is room again";
+    for (char *each : blocks)
+        hak_free(each);
+}
+
 #if !defined(__aarch64__) /* which the tests see through qemu-user: that enforces no RLIMIT_AS */
 TEST(Realloc, WhatGetsNoMappingGrowsInAClass)
 {

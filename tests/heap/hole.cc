@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <utility>
 
 #include "c_begin.h"
 #include "heap/hole.h"
@@ -302,6 +303,41 @@ TEST_F(Hole, InSlabsOfSeveralSlots)
     for (unsigned slot = 0; slot < slab->slots; slot++)
         EXPECT_EQ(hk_slab_slots(slab)[slot].absent_pages, 0u) << "slot " << slot;
     give(blocks);
+}
+
+/* What no block has touches memory all the same if another slab had the slots before, or they were populated. */
+TEST_F(Hole, WhatLiesBeforeTheFirstBlockAndBehindTheLastGoesWithThem)
+{
+    constexpr unsigned size_class = class_of_blocks(196672); /* three blocks in ten slots */
+    Blocks blocks = heap.take_slab(size_class), more;
+    while (first_page_of(hk_slab_of(blocks[0]), 0) == 0) /* colours: one slab in sixteen has no page there */
+        more = std::exchange(blocks, heap.take_slab(size_class));
+    hk_slab *slab = hk_slab_of(blocks[0]);
+    memset(slots_of(slab), 1, slab->slots * HK_SLOT_SIZE);
+    fill(blocks);
+    char *start = slots_of(slab), *end = start + slab->slots * HK_SLOT_SIZE;
+    char *first = page_at(slab, first_page_of(slab, 0)), *last = page_at(slab, last_page_of(slab, 2) + 1);
+    auto resident = [](char *from, char *to) {
+        size_t n = 0;
+        for (; from < to; from += page_size())
+            n += is_resident(from);
+        return n;
+    };
+    ASSERT_LT(last, end);
+    give({blocks[1]});
+    EXPECT_GT(give_back(slab), 0u);
+    EXPECT_EQ(resident(start, first), first_page_of(slab, 0));
+    give({blocks[0]});
+    EXPECT_GT(give_back(slab), 0u);
+    EXPECT_EQ(resident(start, first), 0u);
+    EXPECT_GT(resident(last, end), 0u);
+    expect_content({blocks[2]});
+    Blocks again = heap.take(size_class, 2);
+    give({blocks[2]});
+    EXPECT_GT(give_back(slab), 0u);
+    EXPECT_EQ(resident(last, end), 0u);
+    give(again);
+    give(more);
 }
 
 /* ---- What was never handed out ---- */

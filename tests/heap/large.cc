@@ -3,9 +3,18 @@
 
 #include <algorithm>
 #include <chrono>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <string>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <thread>
+
+#include "c_begin.h"
+#include "heap/limit.h"
+#include "c_end.h"
 
 namespace
 {
@@ -528,19 +537,20 @@ TEST_F(Large, OfACachedMappingGoesWhatIsAskedFor)
     EXPECT_EQ(hk_large_purge(HK_SLOT_SIZE - 1, UINT64_MAX, SIZE_MAX), 70 * HK_MIB) << "what is left must hold a block";
 }
 
+constexpr size_t kMost = 128; /* medium mappings, live or cached */
+
 TEST_F(Large, TheOldestMediumMappingMakesRoom)
 {
-    constexpr size_t kMost = 64;
     std::vector<char *> medium(kMost + 1);
     for (char *&p : medium)
         p = map(200 * HK_KIB);
-    char *large = map(80 * HK_MIB);
+    char *large = map(60 * HK_MIB);
     free(large);
     std::reverse(medium.begin(), medium.end()); /* the oldest is not the lowest */
     for (char *p : medium)
         free(p);
-    EXPECT_EQ(hk_large_read_counts().cached_bytes, 80 * HK_MIB + kMost * 200 * HK_KIB);
-    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 80 * HK_MIB), 80 * HK_MIB) << "which was freed before";
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 60 * HK_MIB + kMost * 200 * HK_KIB);
+    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 60 * HK_MIB), 60 * HK_MIB) << "which was freed before";
     std::vector<char *> again(kMost);
     for (char *&p : again) {
         p = map(200 * HK_KIB);
@@ -551,19 +561,59 @@ TEST_F(Large, TheOldestMediumMappingMakesRoom)
         free(p);
 }
 
-/* So many mappings, and what other libraries map, is what the kernel allows. */
-TEST_F(Large, MediumMappingsAreNotForTensOfThousandsOfBlocks)
+/* What would not be cached is no mapping. */
+TEST_F(Large, MediumMappingsAreNoMoreThanTheirCacheKeeps)
 {
-    constexpr size_t kMost = 16384;
     std::vector<char *> blocks(kMost);
+    char *large = map(2 * HK_MIB);
     for (char *&p : blocks) {
         ASSERT_TRUE(hk_large_takes_medium());
         p = map(200 * HK_KIB);
     }
     EXPECT_FALSE(hk_large_takes_medium());
+    EXPECT_EQ(hk_large_read_counts().medium, kMost);
+    free(blocks.back());
+    EXPECT_TRUE(hk_large_takes_medium());
+    blocks.back() = large;
     for (char *p : blocks)
         free(p);
-    EXPECT_TRUE(hk_large_takes_medium());
+    EXPECT_EQ(hk_large_read_counts().medium, 0u);
+}
+
+/* Pieces that lie one behind the other are as good as one. */
+TEST_F(Large, AMediumMappingDoesNotMoveIfSeveralPiecesWouldDo)
+{
+    char *p = map(200 * HK_KIB), *whole = map(600 * HK_KIB);
+    free(whole);
+    ASSERT_EQ(map(300 * HK_KIB), whole);
+    free(whole);
+    EXPECT_EQ(hk_large_remap(p, 600 * HK_KIB), nullptr);
+    free(p);
+}
+
+/* So one that shrinks and grows again has its memory. */
+TEST_F(Large, WhatAMediumMappingLosesIsCached)
+{
+    char *p = map(HK_MIB);
+    fill(p, HK_MIB);
+    const size_t calls = hk_os_counts.mremap + hk_os_counts.munmap, mapped = hk_large_mapped_bytes();
+    ASSERT_TRUE(hk_large_resize(p, 300 * HK_KIB));
+    EXPECT_EQ(hk_large_usable(p), 300 * HK_KIB);
+    EXPECT_EQ(hk_large_read_counts().mapping_bytes, 300 * HK_KIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 724 * HK_KIB);
+    char *q = map(200 * HK_KIB);
+    EXPECT_EQ(q, p + 300 * HK_KIB) << "it serves another";
+    free(q);
+    ASSERT_TRUE(hk_large_resize(p, HK_MIB));
+    EXPECT_EQ(hk_large_read_counts().mapping_bytes, HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    EXPECT_EQ(hk_os_counts.mremap + hk_os_counts.munmap, calls);
+    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+    EXPECT_TRUE(holds(p, HK_MIB)) << "not even this was touched";
+    ASSERT_TRUE(hk_large_resize(p, HK_MIB - HK_SLOT_SIZE + kPage));
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u) << "too little for a block";
+    EXPECT_EQ(hk_large_mapped_bytes(), mapped - HK_SLOT_SIZE + kPage);
+    free(p);
 }
 
 /* The rest of a mapping is as old as that was. */
@@ -653,6 +703,85 @@ TEST_F(Large, TheOldestCachedMappingMakesRoom)
     for (size_t i = 1; i < live.size(); i++)
         free(live[i]);
 }
+
+/* What goes of one that is advised for huge pages goes between two of them. */
+TEST_F(Large, OfAnAdvisedMappingGoWholeHugePages)
+{
+    if (hk_os_page_size() != kPage)
+        GTEST_SKIP() << "huge pages are 2 MiB where pages are 4 KiB";
+    char *p = map(8 * HK_MIB);
+    ASSERT_TRUE(hk_large_resize(p, 7 * HK_MIB)); /* what is resized is advised */
+    free(p);
+    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 1), 2 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 6 * HK_MIB);
+}
+
+TEST_F(Large, WhatLiesIdleMakesRoomBelowTheLimit)
+{
+    char *p = map(20 * HK_MIB), *other = map(40 * HK_MIB);
+    free(other);
+    WithOption limit("limit_hard", std::to_string(hk_limit_in_use() + 20 * HK_MIB).c_str());
+    char *q = static_cast<char *>(hk_large_remap(p, 70 * HK_MIB));
+    ASSERT_NE(q, nullptr);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    EXPECT_EQ(hk_large_remap(q, 90 * HK_MIB), nullptr);
+    free(q);
+}
+
+#if !defined(__aarch64__) /* which the tests see through qemu-user: that knows no seccomp */
+/* From now on munmap fails, as where the kernel would have to make two mappings of one, and has no more. */
+void refuse_munmap()
+{
+    sock_filter code[] = {BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+                          BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_munmap, 0, 1),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOMEM),
+                          BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW)};
+    const sock_fprog filter = {sizeof code / sizeof code[0], code};
+    ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter), 0);
+}
+
+TEST_F(Large, WhatTheKernelDoesNotTakeBackIsKeptWithoutMemory)
+{
+    auto purged = [] {
+        char *p = map(8 * HK_MIB);
+        fill(p, 8 * HK_MIB);
+        free(p);
+        const size_t mapped = hk_large_mapped_bytes();
+        refuse_munmap();
+        EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 3 * HK_MIB), 0u);
+        EXPECT_EQ(in_memory(p, 8 * HK_MIB), 5 * HK_MIB);
+        EXPECT_EQ(hk_large_purge(0, UINT64_MAX, SIZE_MAX), 0u);
+        EXPECT_EQ(in_memory(p, 8 * HK_MIB), 0u);
+        EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+        EXPECT_EQ(hk_large_read_counts().cached_bytes, 8 * HK_MIB);
+        EXPECT_EQ(map(8 * HK_MIB), p) << "it serves again";
+        EXPECT_TRUE(is_zero(p, 8 * HK_MIB));
+        exit(HasFailure());
+    };
+    EXPECT_EXIT(purged(), testing::ExitedWithCode(0), "");
+}
+
+/* Only a ninth is lost, since there is no room for it: the program is told what it has. */
+TEST_F(Large, WhatTheKernelDoesNotTakeBackMakesRoomForNone)
+{
+    auto full = [] {
+        std::vector<char *> live;
+        for (int i = 0; i < 9; i++) {
+            live.push_back(map(2 * HK_MIB));
+            fill(live.back(), 2 * HK_MIB);
+        }
+        refuse_munmap();
+        for (char *p : live)
+            free(p);
+        EXPECT_EQ(hk_large_read_counts().cached_bytes, 16 * HK_MIB);
+        EXPECT_EQ(hk_large_mapped_bytes(), 16 * HK_MIB);
+        EXPECT_EQ(in_memory(live[8], 2 * HK_MIB), 0u);
+        exit(HasFailure());
+    };
+    EXPECT_EXIT(full(), testing::ExitedWithCode(0), "");
+}
+#endif
 
 TEST_F(Large, TheCacheOfMappingsIsBounded)
 {
