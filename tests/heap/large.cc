@@ -242,6 +242,7 @@ TEST_F(Large, MappingsShrinkInPlaceAndGiveTheRestBack)
     size_t bytes = hk_large_read_counts().mapping_bytes;
     ASSERT_TRUE(hk_large_resize(p, 10 * HK_MIB));
     EXPECT_EQ(bytes - hk_large_read_counts().mapping_bytes, 70 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u) << "nothing is kept of a large one";
     EXPECT_TRUE(holds(p, 10 * HK_MIB));
     EXPECT_GE(hk_large_usable(p), 10 * HK_MIB);
     EXPECT_LT(hk_large_usable(p), 20 * HK_MIB);
