@@ -49,7 +49,7 @@ struct hk_heap_class {
     uint8_t demand;       /* since the capacity last changed: refills, or flushes of a medium class, whose blocks
                                         are too large to be taken on the mere chance that they will be wanted */
     uint8_t held;         /* blocks in the magazine when malloc last took the slow path for it, or when it was
-                                        flushed; for statistics */
+                                        flushed or counted; for statistics */
 };
 
 /* Blocks on their way to the heap that owns them (remote.h), or in reserve. */

@@ -296,11 +296,22 @@ static void hk_magazine_grow(struct hk_heap *heap, unsigned class, void **tops[H
 
 /* ---- Refilling ---- */
 
-void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
+static void hk_magazine_count(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
 {
     struct hk_heap_class *c = &heap->classes[class];
-    c->last_alloc = heap->tick;
     c->held = (uint8_t)(c->capacity == 0 ? 0 : tops[class] - hk_magazine_bottom(heap, class));
+}
+
+void hk_magazines_count(struct hk_heap *heap, void **tops[HK_NCLASSES])
+{
+    for (unsigned class = 0; class < HK_NCLASSES; class++)
+        hk_magazine_count(heap, class, tops);
+}
+
+void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
+{
+    heap->classes[class].last_alloc = heap->tick;
+    hk_magazine_count(heap, class, tops);
 }
 
 /* Fills an empty magazine with up to want blocks from the slabs, the lowest address on top: it is handed out first.

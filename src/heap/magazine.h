@@ -29,6 +29,8 @@ HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned class)
 }
 HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & (HK_MAGAZINE_BYTES - 1)) == 0; }
 
+/* Counts what the magazines hold, for statistics. */
+void hk_magazines_count(struct hk_heap *heap, void **tops[HK_NCLASSES]);
 /* The slow path is taken to allocate a block of a class. */
 void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
 /* Fills an empty magazine, if it has any capacity, and returns a block; NULL without memory. May take capacity from

@@ -40,7 +40,7 @@ static void hk_report_memory(struct hk_text *text, const struct hk_stats *stats)
     hk_row(text, "free_in_slabs", stats->free_bytes, "free blocks of slabs");
     hk_row(text, "large_runs", stats->large.run_bytes, "of live: blocks of superslabs");
     hk_row(text, "large_mappings", stats->large.mapping_bytes, "of live: blocks that are mappings");
-    hk_row(text, "metadata", stats->meta_used, "hakmem's own structures, as far as used");
+    hk_row(text, "metadata", stats->meta_used, "hakmem's own structures, of which not every page has memory");
     hk_row(text, "metadata_mapped", stats->meta_mapped, "");
     hk_row(text, "resident_estimate", stats->resident, "at most: used and not given back");
     hk_row(text, "committed", stats->committed, "readable and writable");

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "base/os.h"
+#include "front/thread.h"
 #include "heap/heaps.h"
+#include "heap/magazine.h"
 #include "heap/meta.h"
 
 static void hk_add_slab(struct hk_slab *slab, void *context)
@@ -17,9 +19,14 @@ static void hk_add_slab(struct hk_slab *slab, void *context)
     class->live += nblocks - free; /* cached ones are taken off below */
 }
 
+/* What the magazines of other threads hold is known as of a slow path of theirs. */
 static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
 {
     hk_lock_acquire(&heap->lock);
+    if (heap->state == HK_HEAP_PARKED)
+        hk_magazines_count(heap, heap->parked_top);
+    else if (heap == hk_self.heap)
+        hk_magazines_count(heap, hk_self.top);
 #define HK_HEAP_COUNTER(name, doc) stats->heap.name += heap->counts.name;
 #include "base/stats.def"
     if (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) {
