@@ -7,6 +7,7 @@
 #include "heap/heaps.h"
 #include "heap/hole.h"
 #include "heap/large.h"
+#include "heap/limit.h"
 #include "heap/surplus.h"
 
 struct hk_lock hk_purge_lock = HK_LOCK_INIT(HK_RANK_PURGE);
@@ -332,15 +333,19 @@ static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
 
 /* A program whose idle memory comes back into use soon does not fragment: to make it pay would only move its page
  * faults about. So what is paid is compared with what is regretted; when that is half, nothing is paid for a while,
- * which doubles each time. Racy counts do: they are hints. */
+ * which doubles each time. But what was found out about a small program does not hold for the large one that it has
+ * become: if that has much idle memory, it is asked again. Racy counts do: they are hints. */
 static struct {
     _Atomic size_t paid, regretted;
     _Atomic uint32_t rest_until; /* coarse clock */
+    _Atomic size_t rest_up_to;   /* bytes in use */
     _Atomic uint32_t rest;       /* how long the next rest will be */
 } hk_payment = {.rest = HK_CLOCK_SECOND};
 
 #define HK_PAID_MIN ((size_t)1 << 20) /* before that it is too early to tell */
 #define HK_REST_MAX (64 * HK_CLOCK_SECOND)
+#define HK_REST_GROWTH_MIN ((size_t)64 << 20) /* to ask costs a small program more than it saves */
+#define HK_REST_IDLE_PART 8u                  /* of what is in use: less is not much */
 
 void hk_purge_after_fork(void)
 {
@@ -368,15 +373,30 @@ void hk_purge_regret_holes(size_t bytes)
     hk_purge_blame(bytes, true);
 }
 
+/* Whether the program is another than when payments began to rest. */
+static bool hk_program_has_outgrown_rest(void)
+{
+    size_t in_use = hk_limit_in_use();
+    if (in_use <= hk_get(&hk_payment.rest_up_to))
+        return false;
+    size_t idle = hk_empty_bytes() + hk_cached_bytes() + hk_heaps_idle_bytes() + hk_large_read_counts().cached_bytes;
+    return idle >= in_use / HK_REST_IDLE_PART;
+}
+
 bool hk_purge_payment_rests(void)
 {
     uint32_t now = hk_clock_now();
-    if (now < hk_get(&hk_payment.rest_until))
-        return true;
+    if (now < hk_get(&hk_payment.rest_until)) {
+        if (!hk_program_has_outgrown_rest())
+            return true;
+        hk_set(&hk_payment.rest_until, now);
+    }
     size_t paid = hk_get(&hk_payment.paid);
     if (paid < HK_PAID_MIN || hk_get(&hk_payment.regretted) < paid / 2)
         return false;
     uint32_t rest = hk_get(&hk_payment.rest);
+    size_t in_use = hk_limit_in_use();
+    hk_set(&hk_payment.rest_up_to, in_use + hk_max(in_use / 2, HK_REST_GROWTH_MIN));
     hk_set(&hk_payment.rest_until, now + rest);
     hk_set(&hk_payment.rest, (uint32_t)hk_min(rest * 2, HK_REST_MAX));
     hk_set(&hk_payment.paid, 0);

@@ -13,6 +13,7 @@
 
 #include "c_begin.h"
 #include "heap/clock.h"
+#include "heap/limit.h"
 #include "heap/purge.h"
 #include "heap/surplus.h"
 #include "c_end.h"
@@ -812,16 +813,60 @@ TEST_F(Purge, WhoReusesItsMemoryPaysNothing)
 /* What is paid is not worth it if it is needed again at once. */
 TEST_F(Purge, PaymentsThatAreRegrettedRest)
 {
-    hk_purge_note_paid(8 * kMib);
-    hk_purge_regret(3 * kMib);
-    EXPECT_FALSE(hk_purge_payment_rests()) << "most of it was not regretted";
-    hk_purge_regret(2 * kMib);
-    EXPECT_TRUE(hk_purge_payment_rests());
     Slabs pins = make_empty(4), live = make_idle(heap, 30);
+    hk_purge_note_paid(800 * kMib);
+    hk_purge_regret(300 * kMib);
+    EXPECT_FALSE(hk_purge_payment_rests()) << "most of it was not regretted";
+    hk_purge_regret(200 * kMib);
+    EXPECT_TRUE(hk_purge_payment_rests());
     EXPECT_EQ(pay(100 * kMib), 0u);
     advance(kLongerThanAnyRest);
     EXPECT_GT(pay(100 * kMib), 0u) << "but not for ever";
     give(pins);
+    give(live);
+}
+
+/* What was found out about a small program does not hold for a large one. */
+TEST_F(Purge, ARestEndsWhenTheProgramHasGrownAndMuchLiesIdle)
+{
+    Slabs live = make_idle(heap, 30 * HK_SLOTS_PER_SUPERSLAB);
+    make_payments_rest();
+    LargeBlock some(62 * kMib);
+    EXPECT_TRUE(hk_purge_payment_rests()) << "by 62 MiB";
+    EXPECT_EQ(pay(100 * kMib), 0u);
+    LargeBlock more(4 * kMib);
+    EXPECT_FALSE(hk_purge_payment_rests()) << "by 66 MiB";
+    EXPECT_GT(pay(100 * kMib), 0u);
+    some.free();
+    more.free();
+    give(live);
+}
+
+TEST_F(Purge, ARestEndsWhenALargeProgramHasGrownByHalf)
+{
+    LargeBlock most(400 * kMib);
+    Slabs live = make_idle(heap, 60 * HK_SLOTS_PER_SUPERSLAB);
+    make_payments_rest();
+    const size_t half = hk_limit_in_use() / 2;
+    LargeBlock some(half - 4 * kMib, HK_LARGE_MAPPING);
+    EXPECT_TRUE(hk_purge_payment_rests());
+    LargeBlock more(6 * kMib, HK_LARGE_MAPPING);
+    EXPECT_FALSE(hk_purge_payment_rests());
+    for (LargeBlock *block : {&most, &some, &more})
+        block->free();
+    give(live);
+}
+
+TEST_F(Purge, ARestDoesNotEndWhileLittleLiesIdle)
+{
+    Slabs live = make_idle(heap, 10 * HK_SLOTS_PER_SUPERSLAB);
+    const size_t idle = hk_heaps_idle_bytes();
+    make_payments_rest();
+    LargeBlock most(9 * idle), other(3 * idle);
+    EXPECT_TRUE(hk_purge_payment_rests());
+    other.free();
+    EXPECT_FALSE(hk_purge_payment_rests());
+    most.free();
     give(live);
 }
 
