@@ -76,11 +76,11 @@ size_t hk_os_page_size(void)
     return size;
 }
 
-static void *hk_mmap(size_t size, int protection)
+static void *hk_mmap(void *hint, size_t size, int protection)
 {
     hk_count(&hk_os_counts.mmap, 1);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection == PROT_NONE ? MAP_NORESERVE : 0);
-    long p = hk_syscall(SYS_mmap, 0, (long)size, protection, flags, -1, 0);
+    long p = hk_syscall(SYS_mmap, (long)hint, (long)size, protection, flags, -1, 0);
     if (!hk_counted(p))
         return NULL;
     hk_count(&hk_os_counts.bytes_reserved, size);
@@ -99,15 +99,15 @@ bool hk_os_unmap(void *p, size_t size, size_t committed)
 
 /* Maps with what the kernel gives first, and only if that is not aligned with a margin that is cut off again: the
  * kernel places mappings side by side, so that a size that is a multiple of the alignment mostly needs no margin. */
-static void *hk_mmap_aligned(size_t size, size_t alignment, int protection)
+static void *hk_mmap_aligned(void *hint, size_t size, size_t alignment, int protection)
 {
-    char *p = hk_mmap(size, protection);
+    char *p = hk_mmap(hint, size, protection);
     if (p == NULL || ((uintptr_t)p & (alignment - 1)) == 0)
         return p;
     hk_os_unmap(p, size, 0);
     if (size + alignment < size)
         return NULL;
-    p = hk_mmap(size + alignment, protection);
+    p = hk_mmap(NULL, size + alignment, protection);
     if (p == NULL)
         return NULL;
     size_t head = (size_t)(-(uintptr_t)p & (alignment - 1));
@@ -118,7 +118,7 @@ static void *hk_mmap_aligned(size_t size, size_t alignment, int protection)
     return p + head;
 }
 
-void *hk_os_reserve(size_t size, size_t alignment) { return hk_mmap_aligned(size, alignment, PROT_NONE); }
+void *hk_os_reserve(size_t size, size_t alignment) { return hk_mmap_aligned(NULL, size, alignment, PROT_NONE); }
 
 static bool hk_mprotect(void *p, size_t size, int protection)
 {
@@ -134,13 +134,15 @@ bool hk_os_commit(void *p, size_t size)
     return true;
 }
 
-void *hk_os_map(size_t size, size_t alignment)
+void *hk_os_map_at(void *hint, size_t size, size_t alignment)
 {
-    void *p = hk_mmap_aligned(size, alignment, PROT_READ | PROT_WRITE);
+    void *p = hk_mmap_aligned(hint, size, alignment, PROT_READ | PROT_WRITE);
     if (p != NULL)
         hk_count_committed(size);
     return p;
 }
+
+void *hk_os_map(size_t size, size_t alignment) { return hk_os_map_at(NULL, size, alignment); }
 
 static bool hk_madvise(void *p, size_t size, int advice)
 {
@@ -156,7 +158,7 @@ static bool hk_purge_zeroes(void)
     uint32_t answer = atomic_load_explicit(&known, memory_order_relaxed);
     if (HK_UNLIKELY(answer == UNKNOWN)) {
         size_t page = hk_os_page_size();
-        volatile char *probe = hk_mmap(page, PROT_READ | PROT_WRITE);
+        volatile char *probe = hk_mmap(NULL, page, PROT_READ | PROT_WRITE);
         if (probe == NULL)
             return false;
         *probe = 1;

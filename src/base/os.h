@@ -21,6 +21,8 @@ void *hk_os_reserve(size_t size, size_t alignment);
 bool hk_os_commit(void *p, size_t size);
 /* Readable, writable, zero pages at a multiple of alignment. */
 void *hk_os_map(size_t size, size_t alignment);
+/* The same, at an address if nothing lies there and it is aligned; else where there is room. */
+void *hk_os_map_at(void *hint, size_t size, size_t alignment);
 /* committed: how much of it was readable and writable, for the count. */
 bool hk_os_unmap(void *p, size_t size, size_t committed);
 /* Gives the pages back; the range reads as zeros afterwards. False if the kernel refused: then it may hold anything. */

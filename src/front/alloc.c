@@ -159,7 +159,7 @@ void *hk_malloc_growing(size_t n)
     if (n > HK_MEDIUM_MAX)
         return hk_alloc_large(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false);
     void *p = NULL;
-    if (hk_large_takes_medium()) {
+    if (hk_large_takes_medium(n)) {
         struct hk_fault fault = HK_NO_FAULT;
         p = hk_alloc_large_try(n, HK_MIN_ALIGN, HK_LARGE_MAPPING, false, &fault);
         hk_fault_check(&fault, "malloc");

@@ -7,6 +7,7 @@
 #include "heap/limit.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
+#include "heap/stretch.h"
 #include "heap/zero.h"
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
@@ -43,8 +44,8 @@ struct hk_cached_mapping {
 
 /* Medium mappings have a cache of their own: in one for all, they would take the large ones' to pieces. There are no
  * more of them than it keeps: the others' memory would be made anew each time. */
-#define HK_CACHED_LARGE 8u
-#define HK_CACHED_MEDIUM 128u
+#define HK_CACHED_LARGE 32u
+#define HK_CACHED_MEDIUM 512u
 struct hk_mapping_cache {
     unsigned n;
     struct hk_cached_mapping mappings[HK_CACHED_MEDIUM]; /* by address */
@@ -261,10 +262,7 @@ static bool hk_mapping_admit(size_t more)
 }
 
 /* The lock is held, here and in what follows. */
-static struct hk_mapping_cache *hk_cache_of(const struct hk_large *block)
-{
-    return block->medium ? &hk_large.medium : &hk_large.large;
-}
+static struct hk_mapping_cache *hk_cache_of(bool medium) { return medium ? &hk_large.medium : &hk_large.large; }
 
 static bool hk_cache_is_full(const struct hk_mapping_cache *cache)
 {
@@ -389,9 +387,17 @@ size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
 /* The cached mapping that begins at an address; NULL if there is none. */
 static struct hk_cached_mapping *hk_cached_at(struct hk_mapping_cache *cache, const char *base)
 {
-    for (unsigned i = 0; i < cache->n; i++)
-        if (cache->mappings[i].base == base)
-            return &cache->mappings[i];
+    unsigned from = 0, to = cache->n;
+    while (from < to) {
+        unsigned middle = (from + to) / 2;
+        struct hk_cached_mapping *c = &cache->mappings[middle];
+        if (c->base == base)
+            return c;
+        if (c->base < base)
+            from = middle + 1;
+        else
+            to = middle;
+    }
     return NULL;
 }
 
@@ -408,7 +414,7 @@ static size_t hk_cached_room(struct hk_mapping_cache *cache, const char *base)
 /* Gives a block what is cached right behind what it has, until that is `size` bytes: there is so much. */
 static void hk_cached_give(struct hk_large *block, size_t size)
 {
-    struct hk_mapping_cache *cache = hk_cache_of(block);
+    struct hk_mapping_cache *cache = hk_cache_of(block->medium);
     while (block->size < size) {
         struct hk_cached_mapping *c = hk_cached_at(cache, block->base + block->size);
         size_t part = hk_cached_part(c, size - block->size);
@@ -446,7 +452,7 @@ static const struct hk_cached_mapping *hk_cache_find(const struct hk_mapping_cac
 static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
 {
     hk_lock_acquire(&hk_large_lock);
-    const struct hk_cached_mapping *c = hk_cache_find(hk_cache_of(block), size, alignment, growing);
+    const struct hk_cached_mapping *c = hk_cache_find(hk_cache_of(block->medium), size, alignment, growing);
     if (c != NULL) {
         block->base = c->base;
         block->size = 0;
@@ -457,28 +463,35 @@ static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment,
     return c != NULL;
 }
 
-/* Whether so much is cached in one place for a medium block. */
-static bool hk_cache_has_medium(size_t size)
+/* Whether so much is cached in one place. */
+static bool hk_cache_has(size_t size, bool medium)
 {
     hk_lock_acquire(&hk_large_lock);
-    bool any = hk_cache_find(&hk_large.medium, size, 1, true) != NULL;
+    bool any = hk_cache_find(hk_cache_of(medium), size, 1, true) != NULL;
     hk_lock_release(&hk_large_lock);
     return any;
 }
 
-/* Makes a block's mapping grow into what is cached behind it, if that is enough. */
-static bool hk_cache_extend(struct hk_large *record, size_t size)
+/* Makes a block's mapping grow in place, into what is cached behind it, and by no more than `fresh` bytes beyond the
+ * end of that. False, with nothing taken, if there is no such room. Returns in `fresh` how much of it was needed. */
+static bool hk_mapping_extend(struct hk_large *record, size_t size, size_t *fresh)
 {
-    size_t before = record->size;
+    size_t before = record->size, page = hk_os_page_size();
     hk_lock_acquire(&hk_large_lock);
-    struct hk_mapping_cache *cache = hk_cache_of(record);
-    bool enough = before + hk_cached_room(cache, record->base + before) >= size;
-    if (enough) {
-        hk_cached_give(record, size);
+    size_t room = before + hk_cached_room(hk_cache_of(record->medium), record->base + before);
+    size_t beyond = hk_sub_sat(size, room);
+    /* The last page stands for all: the kernel may hold what is cached for another mapping. */
+    bool extended = beyond == 0 || (beyond <= *fresh && hk_os_resize_in_place(record->base + room - page, page,
+                                                                              page + beyond));
+    if (extended) {
+        if (room > before)
+            hk_cached_give(record, hk_min(size, room));
+        record->size += beyond;
         hk_large.counts.mapping_bytes += record->size - before;
     }
     hk_lock_release(&hk_large_lock);
-    return enough;
+    *fresh = extended ? beyond : 0;
+    return extended;
 }
 
 static void hk_large_pay(size_t bytes)
@@ -502,14 +515,20 @@ static size_t hk_mapping_size(size_t n)
     return hk_max(hk_align_up(n, hk_os_page_size()), HK_SLOT_SIZE);
 }
 
-/* A medium mapping pays nothing: it would cut up what is cached for large blocks. */
-static char *hk_mapping_make(size_t size, size_t alignment, bool medium)
+/* For what a mapping is to have and was not touched yet. A medium one pays nothing: it would cut up what is cached for
+ * large blocks. */
+static void hk_mapping_pay(size_t bytes, bool medium)
 {
-    char *base = hk_os_map(size, alignment);
+    if (!medium)
+        hk_large_pay(bytes);
+}
+
+static char *hk_mapping_make(size_t size, size_t alignment, bool growing, bool medium)
+{
+    char *base = growing ? hk_stretch_map(size, alignment, medium) : hk_os_map(size, alignment);
     if (base == NULL)
         return NULL;
-    if (!medium)
-        hk_large_pay(size); /* it is not touched yet */
+    hk_mapping_pay(size, medium);
     if (!hk_window_prepare(base, 1)) {
         hk_os_unmap(base, size, size);
         return NULL;
@@ -517,7 +536,8 @@ static char *hk_mapping_make(size_t size, size_t alignment, bool medium)
     return base;
 }
 
-bool hk_large_takes_medium(void) { return hk_look(&hk_large.counts.medium) < HK_CACHED_MEDIUM; }
+/* The smaller a block is the less it has to gain: it may not grow on, and leaves the slabs it came from idle. */
+bool hk_large_takes_medium(size_t n) { return hk_look(&hk_large.counts.medium) < hk_min(n / 1024, HK_CACHED_MEDIUM); }
 
 static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool growing, bool zero)
 {
@@ -532,7 +552,7 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
     if (!cached) {
         if (!hk_mapping_admit(size))
             return false;
-        block->base = hk_mapping_make(size, alignment, block->medium);
+        block->base = hk_mapping_make(size, alignment, growing, block->medium);
         block->size = size;
         block->huge = false;
         if (block->base == NULL) {
@@ -554,7 +574,7 @@ static void hk_mapping_free(const struct hk_large *block)
     if (block->size <= max)
         hk_large_purge(max - block->size, UINT64_MAX, SIZE_MAX);
     hk_lock_acquire(&hk_large_lock);
-    struct hk_mapping_cache *cache = hk_cache_of(block);
+    struct hk_mapping_cache *cache = hk_cache_of(block->medium);
     if (block->size <= max && hk_cache_has_room(cache))
         hk_cache_add(cache, mapping);
     else
@@ -675,27 +695,23 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
     return ok;
 }
 
-/* A mapping has another size; what it has grown by was admitted. */
-static void hk_mapping_recount(struct hk_large *record, size_t size, bool moved)
+/* A mapping has another size, and may be a medium one no more; what it has grown by was admitted. */
+static void hk_mapping_recount(struct hk_large *record, size_t size, bool medium, bool moved)
 {
     if (size < record->size)
         hk_mapped_add(size - record->size);
     hk_lock_acquire(&hk_large_lock);
     hk_large.counts.mapping_bytes += size - record->size;
     hk_large.counts.remaps += moved;
+    hk_add_visibly(&hk_large.counts.medium, (size_t)medium - record->medium);
     hk_lock_release(&hk_large_lock);
     record->size = size;
+    record->medium = medium;
 }
 
 static bool hk_mapping_is_aligned(const struct hk_large *record)
 {
     return ((uintptr_t)record->base & (HK_HUGE_PAGE - 1)) == 0;
-}
-
-/* A medium mapping stays one: what is larger goes where there is room for more. */
-static bool hk_mapping_may_hold(const struct hk_large *record, size_t n)
-{
-    return !record->medium || n <= HK_MEDIUM_MAX;
 }
 
 /* What a medium mapping loses serves others, or this one when it grows again; what others lose goes back. If the kernel
@@ -710,42 +726,39 @@ static void hk_mapping_shrink(struct hk_large *record, size_t size)
         record->size = size;
         hk_mapping_free(&end);
     } else if (hk_os_resize_in_place(record->base, record->size, size)) {
-        hk_mapping_recount(record, size, false);
+        hk_mapping_recount(record, size, record->medium, false);
     }
 }
 
 static bool hk_mapping_grow(struct hk_large *record, size_t size)
 {
+    size_t fresh = 0, admitted = size - record->size;
+    if (hk_mapping_extend(record, size, &fresh))
+        return true;
     /* A mapping that is to have huge pages must start where one can: then it moves. */
-    if ((size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record)) || !hk_mapping_admit(size - record->size))
+    if ((size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record)) || !hk_mapping_admit(admitted))
         return false;
-    if (!hk_os_resize_in_place(record->base, record->size, size)) {
-        hk_mapped_add(record->size - size);
-        return false;
-    }
-    hk_mapping_recount(record, size, false);
-    return true;
+    fresh = admitted;
+    bool grown = hk_mapping_extend(record, size, &fresh);
+    hk_mapped_add(fresh - admitted);
+    hk_mapping_pay(fresh, record->medium);
+    return grown;
 }
 
 static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
-    if (!hk_mapping_may_hold(record, n))
+    if (record->medium && n > HK_MEDIUM_MAX) /* it becomes a large one, and goes where there is room for more */
         return false;
     size_t offset = (size_t)(record->start - record->base);
     size_t size = hk_growing_size(offset + n);
     bool fits = offset + n <= record->size && (size >= record->size || n > record->usable);
-    if (fits || (size > record->size && hk_cache_extend(record, size))) {
-        record->usable = record->size - offset;
-        if (hk_mapping_is_aligned(record))
-            hk_mapping_advise(record);
-        return true;
-    }
-    if (size < record->size)
+    if (size < record->size && !fits)
         hk_mapping_shrink(record, size);
-    else if (!hk_mapping_grow(record, size))
+    else if (!fits && !hk_mapping_grow(record, size))
         return false;
     record->usable = record->size - offset;
-    hk_mapping_advise(record);
+    if (hk_mapping_is_aligned(record))
+        hk_mapping_advise(record);
     return true;
 }
 
@@ -773,23 +786,24 @@ void *hk_large_remap(void *p, size_t n)
 {
     hk_key key = hk_key_of(p);
     struct hk_large *record = hk_record_of_key(key);
-    if (record == NULL || !record->mapping || record->start != record->base || !hk_mapping_may_hold(record, n))
+    if (record == NULL || !record->mapping || record->start != record->base)
         return NULL;
     size_t size = hk_growing_size(n);
-    bool grows = size > record->size;
-    if (grows && record->medium && hk_cache_has_medium(size))
+    size_t grown = hk_sub_sat(size, record->size);
+    bool medium = record->medium && n <= HK_MEDIUM_MAX;
+    if (grown != 0 && record->medium && hk_cache_has(size, medium)) /* to copy it costs less than faults */
         return NULL;
-    if (grows && !hk_mapping_admit(size - record->size))
+    if (grown != 0 && !hk_mapping_admit(grown))
         return NULL;
     char *to = NULL;
     if (hk_key_replace(p, &key, hk_gone_large(record)) && (to = hk_mapping_move(record, size)) == NULL)
         hk_record_publish(record);
     if (to == NULL) {
-        if (grows)
-            hk_mapped_add(record->size - size);
+        hk_mapped_add(-grown);
         return NULL;
     }
-    hk_mapping_recount(record, size, true);
+    hk_mapping_recount(record, size, medium, true);
+    hk_mapping_pay(grown, medium);
     record->base = record->start = to;
     record->usable = size;
     hk_record_publish(record);

@@ -2,10 +2,10 @@
  * Large blocks: above 1 MiB, or aligned beyond a slot; and those above 128 KiB that realloc has made grow.
  *
  * A block of up to 64 MiB is a run of superslabs; a larger one, and one that realloc makes grow, is a mapping of its
- * own, which grows into what is cached behind it or by mremap, without copying. Each has a record; the key of the slot
- * in which the block starts holds the record's index. A block's record belongs to whoever owns the block; only the key
- * is contended, by a double free, and is taken with one compare-and-exchange. The key goes before the memory does, and
- * comes back if the kernel refuses.
+ * own, which grows without copying: into what is cached behind it, into the stretch of address space that it lies in
+ * (stretch.h), or by moving its pages. Each has a record; the key of the slot in which the block starts holds the
+ * record's index. A block's record belongs to whoever owns the block; only the key is contended, by a double free, and
+ * is taken with one compare-and-exchange. The key goes before the memory does, and comes back if the kernel refuses.
  */
 #ifndef HK_HEAP_LARGE_H
 #define HK_HEAP_LARGE_H
@@ -21,8 +21,8 @@ enum hk_large_kind { HK_LARGE_ANY, HK_LARGE_MAPPING };
 /* n bytes at a multiple of alignment, all zero if so wished. HK_LARGE_MAPPING asks for a mapping whatever the size.
  * NULL without memory. No lock held but a heap's. */
 void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool zero);
-/* Blocks of no more than HK_MEDIUM_MAX that are mappings are so few that there may be another. */
-bool hk_large_takes_medium(void);
+/* Blocks of no more than HK_MEDIUM_MAX that are mappings are so few that there may be another, of n bytes. */
+bool hk_large_takes_medium(size_t n);
 /* Frees the block at p, which had a LARGE key. False, with a fault, if somebody was faster, or p points into it. */
 bool hk_large_free(void *p, struct hk_fault *fault);
 /* 0 if no block starts at p, which has a LARGE key: then it points into one, or another thread has freed it. */

@@ -20,6 +20,7 @@ namespace
 {
 
 constexpr size_t kPage = 4096;
+constexpr size_t kCachedLarge = 32; /* so many the cache keeps */
 
 class Large : public HeapTest
 {
@@ -258,12 +259,16 @@ TEST_F(Large, MappingsMoveWithoutCopying)
     size_t n = 3 * HK_MIB, moves = 0;
     while (n < 100 * HK_MIB) {
         size_t more = n + n / 2;
-        char *q = hk_large_resize(p, more) ? p : static_cast<char *>(hk_large_remap(p, more));
+        void *end = p + hk_large_usable(p);
+        void *theirs = mmap(end, kPage, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+        EXPECT_FALSE(hk_large_resize(p, more));
+        char *q = static_cast<char *>(hk_large_remap(p, more));
         ASSERT_NE(q, nullptr);
-        if (q != p) {
-            moves++;
-            EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_GONE_LARGE)) << "where it was";
-        }
+        ASSERT_NE(q, p);
+        if (theirs != MAP_FAILED)
+            munmap(theirs, kPage);
+        moves++;
+        EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_GONE_LARGE)) << "where it was";
         EXPECT_EQ(hk_key_kind(hk_key_of(q)), static_cast<unsigned>(HK_KEY_LARGE));
         EXPECT_GE(hk_large_usable(q), more);
         EXPECT_TRUE(holds(q, n));
@@ -412,6 +417,46 @@ TEST_F(Large, BlocksGrowAsFarAsWhatIsCachedGoes)
     free(piece[3]);
 }
 
+/* And beyond: what lies there is all taken, and the kernel asked for the rest alone. */
+TEST_F(Large, BlocksGrowBeyondWhatIsCachedBehindThem)
+{
+    char *p = map(12 * HK_MIB);
+    free(p);
+    char *q = map(2 * HK_MIB);
+    ASSERT_EQ(q, p);
+    char *cached = map(2 * HK_MIB); /* so that two pieces lie behind */
+    ASSERT_EQ(cached, p + 2 * HK_MIB);
+    free(cached);
+    fill(q, 2 * HK_MIB);
+    const size_t calls = hk_os_counts.mremap, mapped = hk_large_mapped_bytes();
+    ASSERT_TRUE(hk_large_resize(q, 20 * HK_MIB));
+    EXPECT_EQ(hk_os_counts.mremap, calls + 1);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
+    EXPECT_EQ(hk_large_read_counts().mapping_bytes - before.mapping_bytes, 20 * HK_MIB);
+    EXPECT_EQ(hk_large_mapped_bytes(), mapped + 8 * HK_MIB);
+    EXPECT_EQ(hk_large_usable(q), 20 * HK_MIB);
+    EXPECT_TRUE(holds(q, 2 * HK_MIB));
+    fill(q, 20 * HK_MIB);
+    ASSERT_TRUE(hk_large_resize(q, 40 * HK_MIB));
+    EXPECT_TRUE(holds(q, 20 * HK_MIB));
+    free(q);
+}
+
+TEST_F(Large, BlocksThatGrowSideBySideStayWhereTheyAre)
+{
+    for (size_t most : {HK_MIB, 60 * HK_MIB}) {
+        const size_t start = most / 5;
+        std::vector<char *> live(8);
+        std::generate(live.begin(), live.end(), [start] { return map(start); });
+        for (size_t n = start; n <= most; n += n / 2)
+            for (char *p : live)
+                EXPECT_TRUE(hk_large_resize(p, n)) << n;
+        for (char *p : live)
+            free(p);
+        hk_large_purge(0, UINT64_MAX, SIZE_MAX);
+    }
+}
+
 /* What goes wrong leaves the cache to others. */
 TEST_F(Large, BlocksThatCannotGrowTakeNothing)
 {
@@ -479,16 +524,39 @@ TEST_F(Large, MediumMappingsHaveACacheOfTheirOwn)
         free(each);
 }
 
-TEST_F(Large, AMediumMappingDoesNotGrowIntoALargeOne)
+/* It has a short stretch: there it does not stay. */
+TEST_F(Large, AMediumMappingMovesWhenItBecomesALargeOne)
 {
-    char *p = map(HK_MIB / 2);
+    char *p = map(HK_MIB / 2), *other = map(HK_MIB / 2);
     fill(p, HK_MIB / 2);
+    ASSERT_EQ(hk_large_read_counts().medium, 2u);
+    EXPECT_FALSE(hk_large_resize(p, HK_MEDIUM_MAX + 1));
+    char *q = static_cast<char *>(hk_large_remap(p, HK_MEDIUM_MAX + 1));
+    ASSERT_NE(q, nullptr);
+    EXPECT_TRUE(holds(q, HK_MIB / 2));
+    EXPECT_EQ(hk_large_read_counts().medium, 1u);
+    EXPECT_EQ(hk_large_read_counts().mapping_bytes, HK_MIB + HK_MIB / 2 + kPage);
+    free(q);
+    EXPECT_EQ(hk_large_read_counts().medium, 1u);
+    char *medium = map(HK_MIB / 2), *large = map(HK_MEDIUM_MAX + 1);
+    EXPECT_NE(medium, q);
+    EXPECT_EQ(large, q) << "what it leaves is for large ones";
+    for (char *each : {other, medium, large})
+        free(each);
+}
+
+TEST_F(Large, AMediumMappingBecomesALargeOneByACopyIfOneIsCached)
+{
+    char *p = map(HK_MIB / 2), *large = map(2 * HK_MIB), *medium = map(HK_MIB);
+    free(medium);
+    free(large);
     const size_t calls = hk_os_counts.mremap;
-    EXPECT_FALSE(hk_large_resize(p, 2 * HK_MIB));
     EXPECT_EQ(hk_large_remap(p, 2 * HK_MIB), nullptr);
     EXPECT_EQ(hk_os_counts.mremap, calls);
     EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
-    EXPECT_TRUE(holds(p, HK_MIB / 2));
+    p = static_cast<char *>(hk_large_remap(p, 2 * HK_MIB + kPage));
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(hk_large_read_counts().medium, 0u);
     free(p);
 }
 
@@ -538,20 +606,20 @@ TEST_F(Large, OfACachedMappingGoesWhatIsAskedFor)
     EXPECT_EQ(hk_large_purge(HK_SLOT_SIZE - 1, UINT64_MAX, SIZE_MAX), 70 * HK_MIB) << "what is left must hold a block";
 }
 
-constexpr size_t kMost = 128; /* medium mappings, live or cached */
+constexpr size_t kMost = 512; /* medium mappings, live or cached */
 
 TEST_F(Large, TheOldestMediumMappingMakesRoom)
 {
     std::vector<char *> medium(kMost + 1);
     for (char *&p : medium)
         p = map(200 * HK_KIB);
-    char *large = map(60 * HK_MIB);
+    char *large = map(20 * HK_MIB);
     free(large);
     std::reverse(medium.begin(), medium.end()); /* the oldest is not the lowest */
     for (char *p : medium)
         free(p);
-    EXPECT_EQ(hk_large_read_counts().cached_bytes, 60 * HK_MIB + kMost * 200 * HK_KIB);
-    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 60 * HK_MIB), 60 * HK_MIB) << "which was freed before";
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 20 * HK_MIB + kMost * 200 * HK_KIB);
+    EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 20 * HK_MIB), 20 * HK_MIB) << "which was freed before";
     std::vector<char *> again(kMost);
     for (char *&p : again) {
         p = map(200 * HK_KIB);
@@ -562,19 +630,23 @@ TEST_F(Large, TheOldestMediumMappingMakesRoom)
         free(p);
 }
 
-/* What would not be cached is no mapping. */
+/* What would not be cached is no mapping; and there are as many as a block has KiB. */
 TEST_F(Large, MediumMappingsAreNoMoreThanTheirCacheKeeps)
 {
     std::vector<char *> blocks(kMost);
     char *large = map(2 * HK_MIB);
+    size_t live = 0;
     for (char *&p : blocks) {
-        ASSERT_TRUE(hk_large_takes_medium());
+        EXPECT_EQ(hk_large_takes_medium(200 * HK_KIB), live < 200) << live;
+        EXPECT_EQ(hk_large_takes_medium(400 * HK_KIB), live < 400) << live;
+        ASSERT_TRUE(hk_large_takes_medium(600 * HK_KIB)) << live;
         p = map(200 * HK_KIB);
+        live++;
     }
-    EXPECT_FALSE(hk_large_takes_medium());
+    EXPECT_FALSE(hk_large_takes_medium(HK_MIB));
     EXPECT_EQ(hk_large_read_counts().medium, kMost);
     free(blocks.back());
-    EXPECT_TRUE(hk_large_takes_medium());
+    EXPECT_TRUE(hk_large_takes_medium(HK_MIB));
     blocks.back() = large;
     for (char *p : blocks)
         free(p);
@@ -677,7 +749,7 @@ TEST_F(Large, WhatGrowsInTheCacheIsAdvised)
 /* But one that is not to grow goes where there is least room, and leaves the others theirs. */
 TEST_F(Large, BlocksThatDoNotGrowTakeTheLeastRoom)
 {
-    char *small = map(66 * HK_MIB), *large = map(100 * HK_MIB);
+    char *small = map(65 * HK_MIB), *large = map(100 * HK_MIB);
     WithOption bytes("superslab_max_memory_mb", "1000");
     free(large);
     free(small);
@@ -690,11 +762,11 @@ TEST_F(Large, BlocksThatDoNotGrowTakeTheLeastRoom)
 TEST_F(Large, TheOldestCachedMappingMakesRoom)
 {
     std::vector<char *> live;
-    for (int i = 0; i < 9; i++)
+    for (size_t i = 0; i <= kCachedLarge; i++)
         live.push_back(map(2 * HK_MIB));
     for (char *p : live)
         free(p);
-    EXPECT_EQ(hk_large_read_counts().cached_bytes, 16 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, kCachedLarge * 2 * HK_MIB);
     std::vector<char *> again(live.size());
     std::generate(again.begin() + 1, again.end(), [] { return map(2 * HK_MIB); });
     again[0] = live[0];
@@ -763,21 +835,21 @@ TEST_F(Large, WhatTheKernelDoesNotTakeBackIsKeptWithoutMemory)
     EXPECT_EXIT(purged(), testing::ExitedWithCode(0), "");
 }
 
-/* Only a ninth is lost, since there is no room for it: the program is told what it has. */
+/* Only one more is lost, since there is no room for it: the program is told what it has. */
 TEST_F(Large, WhatTheKernelDoesNotTakeBackMakesRoomForNone)
 {
     auto full = [] {
         std::vector<char *> live;
-        for (int i = 0; i < 9; i++) {
+        for (size_t i = 0; i <= kCachedLarge; i++) {
             live.push_back(map(2 * HK_MIB));
             fill(live.back(), 2 * HK_MIB);
         }
         refuse_munmap();
         for (char *p : live)
             free(p);
-        EXPECT_EQ(hk_large_read_counts().cached_bytes, 16 * HK_MIB);
-        EXPECT_EQ(hk_large_mapped_bytes(), 16 * HK_MIB);
-        EXPECT_EQ(in_memory(live[8], 2 * HK_MIB), 0u);
+        EXPECT_EQ(hk_large_read_counts().cached_bytes, kCachedLarge * 2 * HK_MIB);
+        EXPECT_EQ(hk_large_mapped_bytes(), kCachedLarge * 2 * HK_MIB);
+        EXPECT_EQ(in_memory(live.back(), 2 * HK_MIB), 0u);
         exit(HasFailure());
     };
     EXPECT_EXIT(full(), testing::ExitedWithCode(0), "");
@@ -820,6 +892,22 @@ TEST_F(Large, MemoryThatGrowsIsPaidForWithWhatLiesIdle)
     char *p = map(300 * HK_MIB);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
     EXPECT_EQ(hk_superslab_counts.cached, 0u);
+    free(p);
+}
+
+TEST_F(Large, GrowthIsPaidForWithWhatLiesIdle)
+{
+    char *p = map(2 * HK_MIB), *idle = map(30 * HK_MIB);
+    free(idle);
+    ASSERT_TRUE(hk_large_resize(p, 8 * HK_MIB));
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 24 * HK_MIB);
+    p = static_cast<char *>(hk_large_remap(p, 18 * HK_MIB));
+    ASSERT_NE(p, nullptr);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 14 * HK_MIB);
+    char *medium = map(300 * HK_KIB);
+    ASSERT_TRUE(hk_large_resize(medium, 600 * HK_KIB));
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, 14 * HK_MIB) << "it is not worth a large one";
+    free(medium);
     free(p);
 }
 
