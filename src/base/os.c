@@ -6,6 +6,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -255,6 +256,13 @@ void hk_os_futex_wait_ms(_Atomic uint32_t *word, uint32_t expected, uint32_t ms)
 void hk_os_futex_wake(_Atomic uint32_t *word, int count)
 {
     hk_syscall(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
+}
+
+size_t hk_os_address_space_limit(void)
+{
+    struct rlimit64 limit;
+    long result = hk_syscall(SYS_prlimit64, 0, RLIMIT_AS, 0, (long)&limit, 0, 0);
+    return hk_syscall_failed(result) || limit.rlim_cur == RLIM64_INFINITY ? SIZE_MAX : (size_t)limit.rlim_cur;
 }
 
 uint64_t hk_os_process_id(void) { return (uint64_t)hk_syscall(SYS_getpid, 0, 0, 0, 0, 0, 0); }

@@ -55,6 +55,8 @@ void hk_os_populate(void *p, size_t size);
 bool hk_os_advise_small(void *p, size_t size);
 
 uint64_t hk_os_process_id(void);
+/* How much address space the process may have (RLIMIT_AS); SIZE_MAX if there is no limit, or none can be read. */
+size_t hk_os_address_space_limit(void);
 /* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */
 uint64_t hk_os_now_ms(void);
 /* Keeps standard error as it is now for hk_os_write_stderr, for programs that close it before they end. */

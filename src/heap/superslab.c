@@ -13,16 +13,18 @@ struct hk_superslab_counts hk_superslab_counts;
 
 #define HK_RUN_BINS 33u /* runs of 1 to 32 superslabs, and longer ones */
 
-/* Address space is reserved in steps that double, so that mappings stay few and small programs small. */
+/* Address space is reserved in steps that double, so that mappings stay few and small programs small. Where it is
+ * limited, no step is more than a small part of it: the program has stacks and mappings of its own. */
 #define HK_REGION_MIN ((size_t)16)
 #define HK_REGION_MAX ((size_t)512)
+#define HK_REGION_PART 32u
 
 static struct {
     struct hk_superslab *runs[HK_RUN_BINS];
     uint64_t nonempty;                    /* bit b: runs[b] is not NULL */
     struct hk_superslab *newest, *oldest; /* the LRU cache */
     char *region, *region_end;            /* reserved and not yet made into superslabs */
-    size_t region_step;
+    size_t region_step, region_most; /* superslabs that are reserved next; that one step may be, 0 until the first */
     struct hk_superslab *spare; /* descriptors of superslabs that were unmapped */
     size_t wanted;              /* superslabs that the cache may keep beyond its first bound; may be read without it */
 } hk_superslabs = {.region_step = HK_REGION_MIN}; /* guarded by hk_pool_lock */
@@ -207,13 +209,23 @@ static bool hk_region_carve(size_t n)
     return done == n;
 }
 
+/* How many superslabs are reserved at once. The limit is asked for once, as a sandbox may refuse the call later. */
+static size_t hk_region_step(void)
+{
+    if (hk_superslabs.region_most == 0) {
+        size_t part = hk_os_address_space_limit() / HK_REGION_PART / HK_SUPERSLAB_SIZE;
+        hk_superslabs.region_most = hk_max(hk_min(part, HK_REGION_MAX), 1);
+    }
+    return hk_min(hk_superslabs.region_step, hk_superslabs.region_most);
+}
+
 /* Reserves address space for n superslabs or more; what is left of the old region becomes a free run. */
 static bool hk_region_reserve(size_t n)
 {
     size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region) / HK_SUPERSLAB_SIZE;
     if (left > 0 && !hk_region_carve(left))
         return false;
-    for (size_t step = hk_superslabs.region_step; step >= 1; step /= 2) {
+    for (size_t step = hk_region_step(); step >= 1; step /= 2) {
         size_t size = hk_max(step, n) * HK_SUPERSLAB_SIZE;
         char *region = hk_os_reserve(size, HK_SUPERSLAB_SIZE);
         if (region != NULL) {
@@ -463,17 +475,11 @@ size_t hk_superslabs_max_cached(void)
     return hk_min(by_demand, hk_min(by_count, by_bytes));
 }
 
-bool hk_superslabs_are_too_many(void)
-{
-    size_t cached = hk_look(&hk_superslab_counts.cached);
-    return HK_UNLIKELY(cached != 0) && cached > hk_superslabs_max_cached();
-}
-
 bool hk_superslabs_unmap_free(void)
 {
     bool any = false;
     hk_lock_acquire(&hk_pool_lock);
-    hk_superslabs.region_step = HK_REGION_MIN; /* or the next reservation may leave no room for what describes it */
+    hk_superslabs.region_step = 1; /* or the next reservation may leave no room for what describes it */
     if (hk_superslabs.region_end > hk_superslabs.region) {
         size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region);
         if (hk_os_unmap(hk_superslabs.region, left, 0)) {

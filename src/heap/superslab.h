@@ -93,8 +93,6 @@ HK_INLINE struct hk_superslab *hk_superslab_next(const struct hk_superslab *supe
 size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 /* How many the options allow to be cached. */
 size_t hk_superslabs_max_cached(void);
-/* True if more are; takes no lock, may be outdated. */
-bool hk_superslabs_are_too_many(void);
 /* Unmaps every free run, when address space or commit charge has run out; true if something went. Lock not held. */
 bool hk_superslabs_unmap_free(void);
 
@@ -108,5 +106,12 @@ struct hk_superslab_counts {
     size_t cached_peak, purged, unmapped;
 };
 extern struct hk_superslab_counts hk_superslab_counts; /* guarded by hk_pool_lock */
+
+/* True if more are cached than the options allow; takes no lock, may be outdated. */
+HK_INLINE bool hk_superslabs_are_too_many(void)
+{
+    size_t cached = hk_look(&hk_superslab_counts.cached);
+    return HK_UNLIKELY(cached != 0) && cached > hk_superslabs_max_cached();
+}
 
 #endif

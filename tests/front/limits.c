@@ -3,6 +3,8 @@
  * content, can be freed, and then as much can be allocated again, in blocks of any size; and most of what the
  * limit allows can be had.
  *   limits as      RLIMIT_AS from 64 MiB up, set in the running process, or before its start
+ *   limits tight   RLIMIT_AS from 12 MiB up, in steps that leave now more, now less beside what is reserved ahead: some
+ *                  blocks can be had at each; and from 48 MiB up, three threads with stacks of 8 MiB
  *   limits data    RLIMIT_DATA, likewise: address space can be had, but making it writable fails, which is also what
  *                  a commit beyond the limit of overcommit=2 looks like to the allocator
  *   limits commit  vm.overcommit_memory=2 itself. That is a setting of the whole machine: only root can make it, it is
@@ -194,6 +196,39 @@ static void in_child(char *program, const char *name, int resource, size_t limit
     HK_WAIT_OK(child, "%s of %zu MiB, set %s the start", name, limit / MIB, before_start ? "before" : "after");
 }
 
+/* ---- Little address space ---- */
+
+enum { TIGHT_FIRST = 12 * MIB, TIGHT_LAST = 96 * MIB, TIGHT_STEP = MIB / 4, TIGHT_STACKS = 48 * MIB };
+
+static void *take_a_block(void *unused)
+{
+    (void)unused;
+    void *p = malloc(5000);
+    HK_CHECK(p != NULL, "5000 bytes in a thread");
+    free(p);
+    return NULL;
+}
+
+static int run_tight(size_t limit)
+{
+    void *blocks[64];
+    for (size_t i = 0; i < HK_COUNT(blocks); i++)
+        HK_CHECK((blocks[i] = malloc(1000)) != NULL, "block %zu of 1000 bytes, with %zu KiB", i, limit / 1024);
+    pthread_attr_t attributes;
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, 8 * MIB);
+    pthread_t threads[3];
+    for (size_t i = 0; i < HK_COUNT(threads) && limit >= TIGHT_STACKS; i++) {
+        int error = pthread_create(&threads[i], &attributes, take_a_block, NULL);
+        HK_CHECK(error == 0, "thread %zu with %zu KiB: %s", i, limit / 1024, strerror(error));
+    }
+    for (size_t i = 0; i < HK_COUNT(threads) && limit >= TIGHT_STACKS; i++)
+        hk_join(threads[i]);
+    for (size_t i = 0; i < HK_COUNT(blocks); i++)
+        free(blocks[i]);
+    return 0;
+}
+
 /* ---- Overcommit ---- */
 
 static long kernel_setting(const char *path, const char *new_value)
@@ -256,10 +291,18 @@ int main(int argc, char **argv)
     const char *name = argc > 1 ? argv[1] : "as";
     if (strcmp(name, "commit") == 0)
         return run_overcommit();
-    int resource = strcmp(name, "as") == 0 ? RLIMIT_AS : RLIMIT_DATA;
+    bool tight = strcmp(name, "tight") == 0;
+    int resource = tight || strcmp(name, "as") == 0 ? RLIMIT_AS : RLIMIT_DATA;
+    if (argc > 2 && tight)
+        return run_tight(strtoul(argv[2], NULL, 10));
     if (argc > 2)
         return run_limited(name, resource, strtoul(argv[2], NULL, 10));
     hk_watchdog(55);
+    if (tight) {
+        for (size_t limit = TIGHT_FIRST; limit <= TIGHT_LAST; limit += TIGHT_STEP)
+            in_child(argv[0], name, resource, limit, true);
+        return 0;
+    }
     in_child(argv[0], name, resource, 64 * MIB, true);
     in_child(argv[0], name, resource, 64 * MIB, false);
     in_child(argv[0], name, resource, 150 * MIB, true);
