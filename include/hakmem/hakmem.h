@@ -104,8 +104,9 @@ size_t hak_purge(enum hak_purge_level level) HAK_NOEXCEPT;
 void hak_thread_idle(void) HAK_NOEXCEPT;
 
 /* Makes memory for count blocks of n bytes ready: mapped, faulted in, and kept though it is idle until HAK_PURGE_ALL or
- * malloc_trim, as far as options superslab_max_cached and superslab_max_memory_mb go. Returns for how many blocks there
- * is memory; less than count if it ran out, 0 if n is above 1 MiB. */
+ * malloc_trim, as far as options superslab_max_cached and superslab_max_memory_mb go: beyond these it goes again. Returns
+ * for how many blocks there is memory; less than count if it ran out, 0 if n is above 1 MiB + 64 or n * count above
+ * SIZE_MAX. */
 size_t hak_prewarm(size_t n, size_t count) HAK_NOEXCEPT;
 
 /* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more
@@ -121,7 +122,7 @@ const char *hak_version(void) HAK_NOEXCEPT;
 /* Options by their name in the table that HAKMEM_HELP=1 prints (for example "on_error"), values as text, as the
  * environment variables take them.
  * get: writes the value and a NUL to buf (len bytes) and returns its length; if that is >= len, buf was too small.
- *      Returns -1 and sets errno to ENOENT for an unknown name.
+ *      Returns -1 and sets errno to ENOENT for an unknown name, to EINVAL for NULL (buf may be, if len is 0).
  * set: returns 0, or -1 with errno ENOENT (unknown name), EINVAL (a bad value, NULL) or EPERM (help and the options of
  *      prewarming, which are read only at start). */
 int hak_option_get(const char *name, char *buf, size_t len) HAK_NOEXCEPT;

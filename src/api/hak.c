@@ -101,6 +101,10 @@ HK_EXPORT const char *hak_version(void)
 HK_EXPORT int hak_option_get(const char *name, char *buf, size_t len)
 {
     HK_TEXT(value, 64);
+    if (name == NULL || (buf == NULL && len > 0)) {
+        errno = EINVAL;
+        return -1;
+    }
     if (!hk_option_read(name, &value)) {
         errno = ENOENT;
         return -1;

@@ -32,12 +32,16 @@ HK_EXPORT void *calloc(size_t count, size_t n) { return hk_calloc_any(count, n);
 
 HK_EXPORT void *realloc(void *p, size_t n) { return hk_realloc_any(p, n, "realloc"); }
 
+/* The realloc that the program uses, be it ours or that of a tool that stands before us (valgrind, a library with a
+ * malloc of its own): as the C library does it, and as the block's free will be. */
+extern void *hk_realloc_in_use(void *p, size_t n) __asm__("realloc");
+
 HK_EXPORT void *reallocarray(void *p, size_t count, size_t n)
 {
     size_t size;
     if (__builtin_mul_overflow(count, n, &size))
         return hk_no_memory();
-    return realloc(p, size);
+    return hk_realloc_in_use(p, size);
 }
 
 /* C17 7.22.3.1: an alignment that is not a power of two is not supported. */

@@ -81,7 +81,8 @@ static bool hk_cgroup_limit(const char *root, uint64_t *limit)
     if (!hk_cgroup_path(root, &path))
         return false;
     *limit = UINT64_MAX;
-    bool any = false;
+    /* The root group has no such file, unless it is a container's, which is a group of the machine's. */
+    bool any = false, of_root = strcmp(path.buf, "/") == 0;
     for (;;) {
         char value[64];
         HK_TEXT(file, 2 * HK_PATH_MAX);
@@ -96,8 +97,8 @@ static bool hk_cgroup_limit(const char *root, uint64_t *limit)
                 *limit = of_group;
         }
         char *slash = strrchr(path.buf, '/');
-        if (slash == NULL || slash == path.buf)
-            return any || strcmp(path.buf, "/") == 0; /* the root group has no such file */
+        if (slash == NULL)
+            return any || of_root;
         *slash = '\0';
     }
 }

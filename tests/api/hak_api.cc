@@ -499,6 +499,17 @@ TEST(HakOptionGet, WritesWhatFits)
     EXPECT_EQ(hak_option_get("on_error", nullptr, 0), 5);
 }
 
+TEST(HakOptionGet, RefusesNull)
+{
+    char buf[16];
+    errno = 0;
+    EXPECT_EQ(hak_option_get(nullptr, buf, sizeof buf), -1);
+    EXPECT_EQ(errno, EINVAL);
+    errno = 0;
+    EXPECT_EQ(hak_option_get("on_error", nullptr, 10), -1);
+    EXPECT_EQ(errno, EINVAL);
+}
+
 TEST(HakOptionGet, UnknownNames)
 {
     char buf[16] = "untouched";

@@ -171,6 +171,12 @@ TEST_F(Cgroup, TheRootGroup)
     group("", "50000000\n");
     EXPECT_EQ(resolve_with("0", "cgroup"), "");
     EXPECT_EQ(hard(), 50000000u);
+    /* It counts for the groups in it, too. */
+    self("0::/inner\n");
+    group("/inner", "max\n");
+    EXPECT_EQ(resolve_with("0", "cgroup"), "");
+    EXPECT_EQ(hard(), 50000000u);
+    self("0::/\n");
     /* The machine's has no such file and no limit. */
     std::filesystem::remove(root + "/sys/fs/cgroup/memory.max");
     EXPECT_EQ(resolve_with("50%", "cgroup"), "");
