@@ -433,13 +433,21 @@ struct hk_slab *hk_pool_acquire_run(unsigned class, size_t *grown)
     return slab;
 }
 
+/* How many slots of a superslab the slabs of a class can take: the first ones. */
+static unsigned hk_class_slots_of_superslab(unsigned class)
+{
+    unsigned slots = hk_classes[class].slots;
+    return HK_SLOTS_PER_SUPERSLAB / slots * slots;
+}
+
 /* Ends what hk_pool_prewarm has begun with a superslab, which goes to the LRU cache, or is free without memory. */
 static void hk_superslab_end_prewarm(struct hk_superslab *superslab, unsigned class, bool populated)
 {
     superslab->active = superslab->purging = 0;
     if (populated) {
         hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)HK_SLOTS_PER_SUPERSLAB);
-        hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, HK_SUPERSLAB_SIZE);
+        unsigned nslots = hk_class_slots_of_superslab(class);
+        hk_slots_set_touched(superslab->table->slots, nslots, nslots * HK_SLOT_SIZE);
     }
     hk_empty_add(superslab, ~0u, class, hk_clock_now());
     hk_superslab_rebin(superslab);
@@ -468,7 +476,7 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
         superslab->next = superslab->prev = NULL;
         if (populate) {
             hk_lock_release(&hk_pool_lock); /* it takes too long */
-            hk_os_populate(superslab->base, HK_SUPERSLAB_SIZE);
+            hk_os_populate(superslab->base, hk_class_slots_of_superslab(class) * HK_SLOT_SIZE);
             hk_lock_acquire(&hk_pool_lock);
         }
         hk_superslab_end_prewarm(superslab, class, populate);

@@ -171,3 +171,25 @@ bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault)
         hk_trace(HK_TRACE_DRAIN, "drain outbox", {"heap", hk_key_index(heap->key)}, {"blocks", sent});
     return view.n == 0;
 }
+
+/* ---- Counting ---- */
+
+static void hk_count_by_key(const void *p, size_t blocks[HK_NCLASSES])
+{
+    hk_key key = hk_key_of_any(p);
+    if (hk_key_is_slabs(key))
+        blocks[hk_key_kind(key)]++;
+}
+
+void hk_remote_count(struct hk_heap *heap, size_t blocks[HK_NCLASSES])
+{
+    hk_assert(hk_lock_held_by_me(&heap->lock));
+    bool has_outbox = heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED;
+    for (unsigned i = 0; has_outbox && i < HK_OUTBOX_BLOCKS; i++)
+        hk_count_by_key(atomic_load_explicit(&hk_outbox_of(heap)[i], memory_order_acquire), blocks);
+    /* What has been pushed stays as it is until a holder of the lock takes it. */
+    const struct hk_parcel *parcel = atomic_load_explicit(&heap->pending, memory_order_acquire);
+    for (; parcel != NULL; parcel = parcel->next)
+        for (unsigned i = 0; i < parcel->count; i++)
+            hk_count_by_key(parcel->blocks[i], blocks);
+}

@@ -7,6 +7,7 @@
 #include "heap/heaps.h"
 #include "heap/magazine.h"
 #include "heap/meta.h"
+#include "heap/remote.h"
 
 static void hk_add_slab(struct hk_slab *slab, void *context)
 {
@@ -29,6 +30,12 @@ static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
         hk_magazines_count(heap, hk_self.top);
 #define HK_HEAP_COUNTER(name, doc) stats->heap.name += heap->counts.name;
 #include "base/stats.def"
+    size_t sent[HK_NCLASSES] = {0};
+    hk_remote_count(heap, sent);
+    for (unsigned class = 0; class < HK_NCLASSES; class++) {
+        stats->classes[class].cached += sent[class];
+        stats->classes[class].sent += sent[class];
+    }
     if (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) {
         stats->heaps++;
         stats->heaps_parked += heap->state == HK_HEAP_PARKED;
@@ -61,10 +68,12 @@ void hk_stats_read(struct hk_stats *stats)
     for (unsigned i = 0; i < HK_NCLASSES; i++) {
         struct hk_class_stats *class = &stats->classes[i];
         class->cached = hk_min(class->cached, class->live);
+        class->sent = hk_min(class->sent, class->cached);
         class->live -= class->cached;
         stats->live_blocks += class->live;
         stats->live_bytes += class->live * hk_classes[i].size;
         stats->cached_bytes += class->cached * hk_classes[i].size;
+        stats->sent_bytes += class->sent * hk_classes[i].size;
         stats->free_bytes += class->free * hk_classes[i].size;
     }
     stats->live_blocks += stats->large.runs + stats->large.mappings;

@@ -11,7 +11,8 @@
 struct hk_class_stats {
     size_t slabs;
     size_t live;   /* blocks that the program has */
-    size_t cached; /* blocks in reserves, and in magazines as of each one's last slow path */
+    size_t cached; /* freed blocks in reserves, in magazines as of each one's last slow path, and sent ones */
+    size_t sent;   /* of these: on their way to the heap that owns them */
     size_t free;   /* blocks free in slabs */
 };
 
@@ -23,7 +24,8 @@ struct hk_stats {
     struct hk_large_counts large;
     size_t heaps, heaps_parked;
     size_t live_blocks, live_bytes;  /* large ones included */
-    size_t cached_bytes, free_bytes; /* in magazines and reserves; in slabs */
+    size_t cached_bytes, free_bytes; /* in magazines and reserves, and sent; in slabs */
+    size_t sent_bytes;               /* of cached_bytes */
     size_t slab_bytes;               /* slots of slabs, and warm ones */
     size_t meta_used, meta_mapped;   /* hakmem's own structures */
     size_t mapped, committed, committed_peak;
