@@ -1,6 +1,7 @@
 /* realloc: whether a block stays where it is, and how it moves. */
 #include "front/alloc.h"
 
+#include <errno.h>
 #include <string.h>
 
 #include "front/hot_path.h"
@@ -34,6 +35,14 @@ HK_COLD static void *hk_realloc_refuse(struct hk_fault fault, const char *call)
     return hk_no_memory();
 }
 
+/* Without copying; NULL if that cannot be. */
+static void *hk_realloc_pages(void *p, size_t n)
+{
+    if (!hk_large_stays(p, n))
+        return NULL;
+    return hk_large_resize(p, n) ? p : hk_large_remap(p, n);
+}
+
 static void *hk_realloc_large(void *p, size_t n, const char *call)
 {
     size_t usable = hk_large_usable(p);
@@ -43,14 +52,13 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
         return hk_no_memory();
     if (n <= usable && n > usable - usable / (usable <= HK_MEDIUM_MAX ? 2 : 4)) /* medium ones as classes do */
         return p;
-    if (hk_large_stays(p, n)) {
-        if (hk_large_resize(p, n))
-            return p;
-        void *moved = hk_large_remap(p, n);
-        if (moved != NULL)
-            return moved;
-    }
-    return hk_realloc_move(p, usable, n);
+    int saved = errno;
+    void *q = hk_realloc_pages(p, n);
+    if (q == NULL)
+        q = hk_realloc_move(p, usable, n);
+    if (HK_UNLIKELY(q == NULL) && (q = hk_realloc_pages(p, n)) != NULL) /* there is no room for both, but for one */
+        errno = saved;
+    return q;
 }
 
 /* Says what is wrong with a pointer into a slab that is not a block in use. */

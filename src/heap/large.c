@@ -8,6 +8,7 @@
 #include "heap/meta.h"
 #include "heap/purge.h"
 #include "heap/stretch.h"
+#include "heap/surplus.h"
 #include "heap/zero.h"
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
@@ -174,6 +175,17 @@ static size_t hk_run_colour(const char *base, size_t count, size_t slack)
     return pages + lines <= slack ? pages + lines : lines <= slack ? lines : 0;
 }
 
+/* From this size on a program may well use little of a zeroed block, and one that only reads it is rare. */
+#define HK_LOOKED_AT_MIN ((size_t)32 << 20)
+
+static void hk_zero_used(char *start, char *end, size_t block_size)
+{
+    if (block_size >= HK_LOOKED_AT_MIN)
+        hk_zero(start, (size_t)(end - start));
+    else
+        memset(start, 0, (size_t)(end - start));
+}
+
 /* Zeroes [start, end) in superslabs that are the caller's, but for those that read as zeros: to write to these would
  * give them memory. */
 static void hk_run_zero(const struct hk_superslab *superslab, char *start, char *end)
@@ -184,11 +196,11 @@ static void hk_run_zero(const struct hk_superslab *superslab, char *start, char 
         if (!superslab->zero || next <= from)
             continue;
         if (from < superslab->base)
-            memset(from, 0, (size_t)(superslab->base - from));
+            hk_zero_used(from, superslab->base, (size_t)(end - start));
         from = next;
     }
     if (from < end)
-        memset(from, 0, (size_t)(end - from));
+        hk_zero_used(from, end, (size_t)(end - start));
 }
 
 static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, bool zero)
@@ -252,7 +264,7 @@ static void hk_idle_discard(void)
     hk_superslabs_unmap_free();
 }
 
-/* The same, if need be without what lies idle. */
+/* hk_mapped_admit, if need be without what lies idle. */
 static bool hk_mapping_admit(size_t more)
 {
     if (hk_mapped_admit(more))
@@ -261,7 +273,7 @@ static bool hk_mapping_admit(size_t more)
     return hk_mapped_admit(more);
 }
 
-/* The lock is held, here and in what follows. */
+/* The lock is held at hk_cache_* and hk_cached_*, unless they take it, and at hk_mapping_discard. */
 static struct hk_mapping_cache *hk_cache_of(bool medium) { return medium ? &hk_large.medium : &hk_large.large; }
 
 static bool hk_cache_is_full(const struct hk_mapping_cache *cache)
@@ -464,10 +476,10 @@ static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment,
 }
 
 /* Whether so much is cached in one place. */
-static bool hk_cache_has(size_t size, bool medium)
+static bool hk_cache_has(size_t size, size_t alignment, bool medium)
 {
     hk_lock_acquire(&hk_large_lock);
-    bool any = hk_cache_find(hk_cache_of(medium), size, 1, true) != NULL;
+    bool any = hk_cache_find(hk_cache_of(medium), size, alignment, true) != NULL;
     hk_lock_release(&hk_large_lock);
     return any;
 }
@@ -494,8 +506,14 @@ static bool hk_mapping_extend(struct hk_large *record, size_t size, size_t *fres
     return extended;
 }
 
+/* Grown by, and not paid for yet: a superslab would go for each page. */
+static _Atomic size_t hk_owed;
+
 static void hk_large_pay(size_t bytes)
 {
+    if (bytes == 0 || hk_add(&hk_owed, bytes) + bytes < HK_SUPERSLAB_SIZE)
+        return;
+    bytes = atomic_exchange_explicit(&hk_owed, 0, memory_order_relaxed);
     if (bytes == 0 || hk_purge_payment_rests())
         return;
     size_t cached = hk_large_read_counts().cached_bytes;
@@ -515,10 +533,14 @@ static size_t hk_mapping_size(size_t n)
     return hk_max(hk_align_up(n, hk_os_page_size()), HK_SLOT_SIZE);
 }
 
+/* Where a mapping that is made may begin. */
+static size_t hk_mapping_alignment(size_t size) { return size >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size(); }
+
 /* For what a mapping is to have and was not touched yet. A medium one pays nothing: it would cut up what is cached for
  * large blocks. */
 static void hk_mapping_pay(size_t bytes, bool medium)
 {
+    hk_surplus_regret(bytes, false); /* cached mappings that went as surplus would have served */
     if (!medium)
         hk_large_pay(bytes);
 }
@@ -541,12 +563,8 @@ bool hk_large_takes_medium(size_t n) { return hk_look(&hk_large.counts.medium) <
 
 static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment, bool growing, bool zero)
 {
-    size_t page = hk_os_page_size();
-    if (alignment < page)
-        alignment = page;
     size_t size = hk_mapping_size(n);
-    if (size >= HK_HUGE_MIN && alignment < HK_HUGE_PAGE)
-        alignment = HK_HUGE_PAGE;
+    alignment = hk_max(alignment, hk_mapping_alignment(size));
     block->medium = growing && n <= HK_MEDIUM_MAX;
     bool cached = hk_cache_take(block, size, alignment, growing);
     if (!cached) {
@@ -791,7 +809,8 @@ void *hk_large_remap(void *p, size_t n)
     size_t size = hk_growing_size(n);
     size_t grown = hk_sub_sat(size, record->size);
     bool medium = record->medium && n <= HK_MEDIUM_MAX;
-    if (grown != 0 && record->medium && hk_cache_has(size, medium)) /* to copy it costs less than faults */
+    if (grown != 0 && record->medium &&
+        hk_cache_has(size, hk_mapping_alignment(size), medium)) /* to copy it costs less than faults */
         return NULL;
     if (grown != 0 && !hk_mapping_admit(grown))
         return NULL;

@@ -198,7 +198,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
 
 /* ---- By amount ---- */
 
-/* What live blocks take, with those in magazines and what is idle in other heaps; mappings do not count. */
+/* What live blocks take, but for mappings, with those in magazines and what is idle in other heaps. */
 static size_t hk_live_bytes(const struct hk_heap *heap)
 {
     size_t absent =
@@ -240,14 +240,17 @@ static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *wor
 static void hk_purge_surplus(struct hk_heap *heap)
 {
     size_t prewarmed = hk_purge_prewarmed();
-    size_t in_slots = hk_sub_sat(hk_cached_bytes() + hk_empty_bytes(), prewarmed);
+    struct hk_large_counts large = hk_large_read_counts();
+    size_t apart = large.cached_bytes + hk_sub_sat(hk_cached_bytes() + hk_empty_bytes(), prewarmed);
     size_t in_slabs = hk_look(&heap->idle_bytes);
-    size_t most = hk_surplus_due(in_slots + in_slabs, hk_live_bytes(heap));
+    size_t most = hk_surplus_due(apart + in_slabs, hk_live_bytes(heap) + large.mapping_bytes);
     size_t bytes = 0;
     if (most == 0)
         return;
-    if (in_slots > HK_SURPLUS_REST) {
-        bytes = hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX, most / HK_SUPERSLAB_SIZE);
+    if (apart > HK_SURPLUS_REST) {
+        bytes = hk_large_purge(0, UINT64_MAX, most);
+        bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX,
+                                     hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
         bytes += hk_pool_purge(UINT32_MAX, hk_sub_sat(prewarmed, hk_cached_bytes()), hk_sub_sat(most, bytes));
         if (bytes == 0) /* the kernel refuses */
             hk_surplus_stop();

@@ -17,14 +17,14 @@ static bool hk_page_is_zero(const char *page)
     return any == 0;
 }
 
-/* True if a part is zero wherever it is looked at: on a page in the middle of each eighth of it. */
+/* True if a part is zero on most of the pages on which it is looked at: one in the middle of each eighth of it. */
 static bool hk_looks_unused(const char *part)
 {
     const size_t step = HK_ZERO_PART / HK_ZERO_LOOKS;
+    unsigned used = 0;
     for (const char *page = part + step / 2; page < part + HK_ZERO_PART; page += step)
-        if (!hk_page_is_zero(page))
-            return false;
-    return true;
+        used += !hk_page_is_zero(page);
+    return used < HK_ZERO_LOOKS / 2;
 }
 
 static void hk_zero_part(char *start, char *end, bool purge)
@@ -37,7 +37,9 @@ static void hk_zero_part(char *start, char *end, bool purge)
 void hk_zero(char *start, size_t n)
 {
     char *end = start + n;
-    char *from = start; /* from there to start it is done in the same way */
+    char *first = (char *)hk_align_up((uintptr_t)start, hk_os_page_size());
+    memset(start, 0, hk_min((size_t)(first - start), n));
+    char *from = start = first; /* from there to start it is done in the same way */
     bool purge = false;
     for (size_t part; start < end; start += part) {
         part = hk_min((size_t)(end - start), HK_ZERO_PART);
@@ -48,5 +50,6 @@ void hk_zero(char *start, size_t n)
             purge = unused;
         }
     }
-    hk_zero_part(from, end, purge);
+    if (from < end)
+        hk_zero_part(from, end, purge);
 }

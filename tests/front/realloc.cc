@@ -108,6 +108,29 @@ TEST(Realloc, WhatGrowsWithManyOthersGrowsInAClass)
         hak_free(each);
 }
 
+/* What lies idle is given back for the copy, which has no room all the same; but the pages may move then. */
+TEST(Realloc, WhatHasNoRoomForACopyMovesWhenIdleMemoryIsGone)
+{
+    auto *p = static_cast<char *>(hak_malloc(70 * HK_MIB));
+    fill(p, 70 * HK_MIB);
+    std::vector<void *> small(30000);
+    for (void *&each : small)
+        each = hak_malloc(1000);
+    for (size_t i = 0; i < small.size(); i++)
+        if (i % 3000 != 0)
+            hak_free(small[i]);
+    ASSERT_EQ(hak_limit_set(0, 100 * HK_MIB), 0);
+    errno = 0;
+    auto *q = static_cast<char *>(hak_realloc(p, 88 * HK_MIB));
+    EXPECT_EQ(errno, 0) << "it has not failed";
+    EXPECT_EQ(hak_limit_set(0, 0), 0);
+    ASSERT_NE(q, nullptr);
+    EXPECT_TRUE(holds(q, 70 * HK_MIB));
+    hak_free(q);
+    for (size_t i = 0; i < small.size(); i += 3000)
+        hak_free(small[i]);
+}
+
 #if !defined(__aarch64__) /* which the tests see through qemu-user: that enforces no RLIMIT_AS */
 TEST(Realloc, WhatGetsNoMappingGrowsInAClass)
 {

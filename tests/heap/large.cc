@@ -195,6 +195,27 @@ TEST_F(Large, WhatHasNoMemoryGetsNoneToBeZero)
     free(p);
 }
 
+/* Sparse tables, one after the other: zeros that are written would give memory to all that the last one left unused. */
+TEST_F(Large, WhatIsUsedHereAndThereStaysSmall)
+{
+    for (hk_large_kind kind : {HK_LARGE_ANY, HK_LARGE_MAPPING}) {
+        constexpr size_t kSize = 48 * HK_MIB, kStep = HK_MIB + 8 * kPage + 8;
+        trim_all();
+        for (int round = 0; round < 5; round++) {
+            char *p = alloc(kSize, HK_MIN_ALIGN, kind, true);
+            EXPECT_LE(in_memory(p, kSize), kSize / 4) << "round " << round;
+            for (size_t at = 0; at < kSize; at += kStep) {
+                ASSERT_EQ(p[at], 0);
+                p[at] = 1;
+            }
+            free(p);
+        }
+        char *p = alloc(kSize, HK_MIN_ALIGN, kind, true);
+        EXPECT_TRUE(is_zero(p, kSize));
+        free(p);
+    }
+}
+
 /* ---- Other sizes, in place ---- */
 
 TEST_F(Large, RunsGrowAndShrinkInPlace)

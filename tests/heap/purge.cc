@@ -553,6 +553,35 @@ TEST_F(PurgeSurplus, SuperslabsGo)
     check_everything();
 }
 
+TEST_F(PurgeSurplus, MappingsGo)
+{
+    auto cached = [] { return hk_large_read_counts().cached_bytes; };
+    auto take_mappings = [this] {
+        std::vector<void *> blocks;
+        for (unsigned i = 0; i < 25; i++) {
+            blocks.push_back(hk_large_alloc(5 * kMib, HK_MIN_ALIGN, HK_LARGE_MAPPING, false));
+            tick();
+        }
+        return blocks;
+    };
+    auto drop_mappings = [this](const std::vector<void *> &blocks) {
+        size_t gone = tick();
+        for (void *p : blocks) {
+            hk_fault fault{};
+            EXPECT_TRUE(hk_large_free(p, &fault));
+            gone += tick();
+        }
+        return gone + tick_until_nothing_goes();
+    };
+    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
+    tick();
+    EXPECT_GE(drop_mappings(take_mappings()), 125 * kMib - kRest);
+    EXPECT_LE(cached(), kRest);
+    EXPECT_EQ(drop_mappings(take_mappings()), 0u) << "they were needed again: twice as many must go";
+    EXPECT_GE(cached(), 100 * kMib);
+    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
+}
+
 TEST_F(PurgeSurplus, OthersSeeToItWhereThereAreOthers)
 {
     hk_fault fault{};
@@ -938,6 +967,25 @@ TEST_F(Purge, ALargeBlockPaysToo)
     LargeBlock(3 * kMib).free();
     EXPECT_EQ(hk_heaps_idle_bytes(), idle) << "from the cache: it has memory";
     give(live);
+}
+
+/* A mapping that grows page by page gives a superslab back when it has grown by one, and not for each page. */
+TEST_F(Purge, GrowthByPagesPaysWhatItComesTo)
+{
+    std::vector<LargeBlock> blocks;
+    for (unsigned i = 0; i < 20; i++)
+        blocks.emplace_back(2 * kMib - 4096);
+    for (LargeBlock &block : blocks)
+        block.free();
+    size_t grown = 0, paid = hk_purge_counts.growth_paid_bytes;
+    auto *p = static_cast<char *>(hk_large_alloc(3 * kMib / 2, HK_MIN_ALIGN, HK_LARGE_MAPPING, false));
+    for (; grown < 2 * kMib; grown += 4096)
+        ASSERT_TRUE(hk_large_resize(p, 3 * kMib / 2 + grown + 4096) ||
+                    (p = static_cast<char *>(hk_large_remap(p, 3 * kMib / 2 + grown + 4096))) != nullptr);
+    EXPECT_GT(hk_purge_counts.growth_paid_bytes, paid);
+    EXPECT_LE(hk_purge_counts.growth_paid_bytes - paid, 3 * kMib / 2 + grown + 2 * kMib);
+    hk_fault fault{};
+    EXPECT_TRUE(hk_large_free(p, &fault));
 }
 
 /* ---- Heaps that sleep ---- */
