@@ -35,7 +35,8 @@ static void hk_heap_enter(struct hk_heap *heap, struct hk_fault *fault)
         hk_thread_send(fault);
     if (tops != NULL && hk_magazines_are_due(heap))
         hk_magazines_tend(heap, tops, fault);
-    hk_parcels_open(heap, tops, fault);
+    if (HK_UNLIKELY(hk_parcels_are_pending(heap)))
+        hk_parcels_open(heap, tops, fault);
 }
 
 /* Leaves it: what is due without the lock. */
@@ -282,9 +283,23 @@ void hk_free_any(void *p, const char *call)
     hk_fault_check(&fault, call);
 }
 
+/* Frees a block of the calling thread's slabs whose magazine does not take it. */
+HK_NOINLINE static void hk_free_full(void *p, unsigned class)
+{
+    if (HK_UNLIKELY(!hk_is_user_address(p))) {
+        hk_free_any(p, "free");
+        return;
+    }
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_free_own(hk_self.heap, class, p, &fault);
+    hk_fault_check(&fault, "free");
+}
+
 HK_NOINLINE void hk_free_slow(void *p, size_t class)
 {
-    if (class < HK_NCLASSES || !hk_free_to_outbox(p, (hk_key)class ^ hk_self.owner_key))
+    if (class < HK_NCLASSES)
+        hk_free_full(p, (unsigned)class);
+    else if (!hk_free_to_outbox(p, (hk_key)class ^ hk_self.owner_key))
         hk_free_any(p, "free");
 }
 

@@ -200,7 +200,7 @@ void *hk_thread_take_back(unsigned class, struct hk_fault *fault)
 {
     struct hk_thread *self = &hk_self;
     /* With parcels on their way to the guests, their bitmaps do not tell what was freed before. */
-    if (self->outbox_next == NULL || atomic_load_explicit(&hk_guests.pending, memory_order_relaxed) != NULL)
+    if (self->outbox_next == NULL || hk_parcels_are_pending(&hk_guests))
         return NULL;
     void *_Atomic *place = hk_outbox_find(class, self->outbox_next);
     if (place == NULL)

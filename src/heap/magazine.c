@@ -335,7 +335,8 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NC
     hk_heap_count_busy(heap, tops, fault);
     if (class < HK_CLASS_FIRST_MEDIUM)
         c->demand++;
-    hk_magazine_grow(heap, class, tops, fault);
+    if (c->capacity < hk_classes[class].magazine_max)
+        hk_magazine_grow(heap, class, tops, fault);
     if (c->capacity == 0)
         return hk_heap_take_one(heap, class, NULL, fault);
     unsigned got = c->reserve != NULL ? hk_reserve_take(heap, class, tops)

@@ -141,10 +141,18 @@ void hk_slab_fini(struct hk_slab *slab)
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }
 
-/* Stores the blocks of a word, all of them, below end, the lowest next to it. Returns the end of what is stored. */
-static void **hk_row_store(void **end, char *p, size_t size)
+/* True if the bits of a word are one row, which is what memory is that was never used, or was freed in order. */
+static bool hk_word_is_row(uint64_t bits, unsigned lowest)
 {
-    for (unsigned i = 0; i < HK_WORD_BITS; i++, p += size)
+    uint64_t behind = bits + (bits & -bits); /* the bit behind the lowest run; no other is left of one run */
+    return (bits & behind) == 0 && bits >> lowest >= (1u << HK_ROW_MIN) - 1;
+}
+
+/* Stores n blocks that lie next to each other, from p on, below end, the lowest next to it. Returns the end of what is
+ * stored. */
+static void **hk_row_store(void **end, char *p, size_t size, unsigned n)
+{
+    for (; n > 0; n--, p += size)
         *--end = p;
     return end;
 }
@@ -161,10 +169,12 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
         unsigned w = hk_lowest_bit32(slab->nonempty);
         uint64_t bits = slab->free[w];
         char *base = slab->blocks + (size_t)w * HK_WORD_BITS * size;
-        unsigned bit = HK_WORD_BITS - 1;
-        if (bits == ~0ull && next - last >= HK_WORD_BITS) {
-            next = hk_row_store(next, base, size);
-            bits = 0;
+        unsigned bit = hk_lowest_bit64(bits);
+        if (hk_word_is_row(bits, bit)) {
+            unsigned n = (unsigned)hk_min(hk_highest_bit64(bits) - bit + 1, (size_t)(next - last));
+            next = hk_row_store(next, base + bit * size, size, n);
+            bit += n - 1;
+            bits &= ~hk_low_mask64(bit + 1);
         } else {
             do {
                 bit = hk_lowest_bit64(bits);
