@@ -61,6 +61,7 @@ size_t hak_usable_size(const void *ptr) HAK_NOEXCEPT;
 /* As hak_free, by a caller that knows the size it asked for (C23 free_sized). A size above the block's usable size is
  * an error and handled as option on_error says; a smaller one is not noticed. */
 void hak_free_sized(void *ptr, size_t n) HAK_NOEXCEPT;
+/* The same; the alignment is not looked at. */
 void hak_free_aligned_sized(void *ptr, size_t alignment, size_t n) HAK_NOEXCEPT;
 
 /* ---- What the C library has no words for ---- */
@@ -104,9 +105,9 @@ size_t hak_purge(enum hak_purge_level level) HAK_NOEXCEPT;
 void hak_thread_idle(void) HAK_NOEXCEPT;
 
 /* Makes memory for count blocks of n bytes ready: mapped, faulted in, and kept though it is idle until HAK_PURGE_ALL or
- * malloc_trim, as far as options superslab_max_cached and superslab_max_memory_mb go: beyond these it goes again. Returns
- * for how many blocks there is memory; less than count if it ran out, 0 if n is above 1 MiB + 64 or n * count above
- * SIZE_MAX. */
+ * malloc_trim, as far as options superslab_max_cached and superslab_max_memory_mb go: beyond these it goes again.
+ * Returns for how many blocks there is memory; less than count if it ran out, 0 if n is above 1 MiB + 64 bytes or
+ * n * count above SIZE_MAX. */
 size_t hak_prewarm(size_t n, size_t count) HAK_NOEXCEPT;
 
 /* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more

@@ -43,8 +43,8 @@ struct hk_cached_mapping {
     bool huge;
 };
 
-/* Medium mappings have a cache of their own: in one for all, they would take the large ones' to pieces. There are no
- * more of them than it keeps: the others' memory would be made anew each time. */
+/* Medium mappings have a cache of their own: in one for all, they would take the large ones' to pieces. No more medium
+ * mappings are live at a time than this cache can hold: of more, each would be made anew each time. */
 #define HK_CACHED_LARGE 32u
 #define HK_CACHED_MEDIUM 512u
 struct hk_mapping_cache {

@@ -107,7 +107,7 @@ static size_t hk_count_resident(struct hk_superslab *first, size_t n)
 }
 
 /* Makes [first, first + n), all in state FREE and in no run, part of the free runs. */
-static void hk_run_free(struct hk_superslab *first, size_t n)
+static void hk_run_join(struct hk_superslab *first, size_t n)
 {
     size_t resident = hk_count_resident(first, n);
     struct hk_superslab *before = hk_superslab_of(first->base - HK_SUPERSLAB_SIZE);
@@ -205,7 +205,7 @@ static bool hk_region_carve(size_t n)
     hk_superslab_counts.reserved += done;
     hk_superslab_counts.free += done;
     if (done > 0)
-        hk_run_free(first, done);
+        hk_run_join(first, done);
     return done == n;
 }
 
@@ -360,7 +360,7 @@ struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state sta
         return NULL;
     struct hk_superslab *first = hk_run_take(run, n);
     if (!hk_superslabs_allowed(first, n, state) || !hk_commit(first, n)) {
-        hk_run_free(first, n);
+        hk_run_join(first, n);
         return NULL;
     }
     hk_superslabs_use(first, n, state);
@@ -398,7 +398,7 @@ void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident)
             hk_lru_add(superslab);
         }
     }
-    hk_run_free(first, n);
+    hk_run_join(first, n);
 }
 
 /* Takes a free superslab out of its run, which is split. */
@@ -451,7 +451,7 @@ static size_t hk_superslab_purge_oldest(void)
     hk_superslab_counts.purged += purged;
     hk_trace(HK_TRACE_LRU, "lru purge", {"superslab", (uintptr_t)superslab->base}, {"purged", purged},
              {"cached", hk_superslab_counts.cached});
-    hk_run_free(superslab, 1);
+    hk_run_join(superslab, 1);
     return purged ? bytes : 0;
 }
 
@@ -475,44 +475,52 @@ size_t hk_superslabs_max_cached(void)
     return hk_min(by_demand, hk_min(by_count, by_bytes));
 }
 
+/* Unmaps a free run; false if the kernel refuses. */
+static bool hk_run_unmap(struct hk_superslab *run)
+{
+    size_t n = run->run;
+    size_t committed = 0;
+    for (size_t i = 0; i < n; i++)
+        committed += hk_superslab_next(run, i)->committed * HK_SUPERSLAB_SIZE;
+    char *base = run->base;
+    if (!hk_os_unmap(base, n * HK_SUPERSLAB_SIZE, committed))
+        return false;
+    hk_run_remove(run);
+    for (size_t i = 0; i < n; i++) {
+        struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);
+        if (superslab->resident)
+            hk_lru_remove(superslab);
+        hk_huge_pages_forget(superslab);
+        hk_window_set_superslab(superslab->base, NULL);
+        superslab->next = hk_superslabs.spare;
+        hk_superslabs.spare = superslab;
+    }
+    hk_superslab_counts.free -= n;
+    hk_superslab_counts.reserved -= n;
+    hk_superslab_counts.unmapped += n;
+    return true;
+}
+
+/* Unmaps what is reserved and not yet made into superslabs; false if there is none, or the kernel refuses. */
+static bool hk_region_unmap(void)
+{
+    size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region);
+    if (left == 0 || !hk_os_unmap(hk_superslabs.region, left, 0))
+        return false;
+    hk_superslabs.region_end = hk_superslabs.region;
+    return true;
+}
+
 bool hk_superslabs_unmap_free(void)
 {
-    bool any = false;
     hk_lock_acquire(&hk_pool_lock);
     hk_superslabs.region_step = 1; /* or the next reservation may leave no room for what describes it */
-    if (hk_superslabs.region_end > hk_superslabs.region) {
-        size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region);
-        if (hk_os_unmap(hk_superslabs.region, left, 0)) {
-            hk_superslabs.region_end = hk_superslabs.region;
-            any = true;
-        }
-    }
+    bool any = hk_region_unmap();
     for (uint64_t bins = hk_superslabs.nonempty; bins != 0; bins &= bins - 1) {
-        struct hk_superslab *run = hk_superslabs.runs[hk_lowest_bit64(bins)];
-        while (run != NULL) {
-            struct hk_superslab *next = run->next;
-            size_t n = run->run;
-            size_t committed = 0;
-            for (size_t i = 0; i < n; i++)
-                committed += hk_superslab_next(run, i)->committed * HK_SUPERSLAB_SIZE;
-            if (hk_os_unmap(run->base, n * HK_SUPERSLAB_SIZE, committed)) {
-                hk_run_remove(run);
-                char *base = run->base;
-                for (size_t i = 0; i < n; i++) {
-                    struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);
-                    if (superslab->resident)
-                        hk_lru_remove(superslab);
-                    hk_huge_pages_forget(superslab);
-                    hk_window_set_superslab(superslab->base, NULL);
-                    superslab->next = hk_superslabs.spare;
-                    hk_superslabs.spare = superslab;
-                }
-                hk_superslab_counts.free -= n;
-                hk_superslab_counts.reserved -= n;
-                hk_superslab_counts.unmapped += n;
-                any = true;
-            }
-            run = next;
+        struct hk_superslab *next;
+        for (struct hk_superslab *run = hk_superslabs.runs[hk_lowest_bit64(bins)]; run != NULL; run = next) {
+            next = run->next;
+            any |= hk_run_unmap(run);
         }
     }
     hk_lock_release(&hk_pool_lock);
@@ -529,7 +537,7 @@ static void hk_superslabs_window_after_fork(struct hk_window *window, void *cont
             superslab->zero = false;
             superslab->committed = false; /* it may not be; to commit twice does no harm */
             hk_huge_pages_end(superslab);
-            hk_run_free(superslab, 1);
+            hk_run_join(superslab, 1);
         }
     }
 }

@@ -36,7 +36,7 @@ static void hk_report_memory(struct hk_text *text, const struct hk_stats *stats)
     hk_text_str(text, "]\n");
     hk_section(text, "hakmem: memory, in bytes");
     hk_row(text, "live", stats->live_bytes, "blocks that the program has");
-    hk_row(text, "cached", stats->cached_bytes, "freed blocks in threads' magazines and reserves, or on their way there");
+    hk_row(text, "cached", stats->cached_bytes, "freed blocks in threads' magazines and reserves, or on their way");
     hk_row(text, "on_their_way", stats->sent_bytes, "of cached: freed by threads that do not own them");
     hk_row(text, "free_in_slabs", stats->free_bytes, "free blocks of slabs");
     hk_row(text, "large_runs", stats->large.run_bytes, "of live: blocks of superslabs");
