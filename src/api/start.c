@@ -7,6 +7,7 @@
 #include "front/alloc.h"
 #include "front/fork.h"
 #include "heap/limit.h"
+#include "heap/superslab.h"
 #include "observe/report.h"
 
 /* The bands of options prewarm_superslabs_c0 to _c7, by their largest block. */
@@ -35,6 +36,7 @@ void hk_start(void)
         hk_os_keep_stderr();
     hk_fork_init();
     hk_limit_resolve("");
+    hk_superslabs_start();
     hk_prewarm_at_start();
 }
 

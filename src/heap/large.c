@@ -8,7 +8,6 @@
 #include "heap/meta.h"
 #include "heap/purge.h"
 #include "heap/stretch.h"
-#include "heap/surplus.h"
 #include "heap/zero.h"
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
@@ -540,7 +539,7 @@ static size_t hk_mapping_alignment(size_t size) { return size >= HK_HUGE_MIN ? H
  * large blocks. */
 static void hk_mapping_pay(size_t bytes, bool medium)
 {
-    hk_surplus_regret(bytes, false); /* cached mappings that went as surplus would have served */
+    hk_purge_regret_mappings(bytes);
     if (!medium)
         hk_large_pay(bytes);
 }

@@ -236,6 +236,19 @@ static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *wor
     return bytes;
 }
 
+/* Of mappings, and not needed again yet. */
+static _Atomic size_t hk_surplus_mappings;
+
+void hk_purge_regret_mappings(size_t bytes)
+{
+    size_t gone = hk_get(&hk_surplus_mappings);
+    if (HK_LIKELY(gone == 0))
+        return;
+    bytes = hk_min(bytes, gone);
+    bool recent = hk_surplus_regret(bytes, false) != 0;
+    hk_set(&hk_surplus_mappings, recent ? gone - bytes : 0);
+}
+
 /* Gives back what the only thread of a process has dropped (surplus.h). */
 static void hk_purge_surplus(struct hk_heap *heap)
 {
@@ -249,6 +262,7 @@ static void hk_purge_surplus(struct hk_heap *heap)
         return;
     if (apart > HK_SURPLUS_REST) {
         bytes = hk_large_purge(0, UINT64_MAX, most);
+        hk_add(&hk_surplus_mappings, bytes);
         bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX,
                                      hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
         bytes += hk_pool_purge(UINT32_MAX, hk_sub_sat(prewarmed, hk_cached_bytes()), hk_sub_sat(most, bytes));
@@ -354,6 +368,7 @@ void hk_purge_after_fork(void)
 {
     hk_purge_walk_end();
     hk_surplus_reset();
+    hk_set(&hk_surplus_mappings, 0);
     hk_set(&hk_ticked_at, hk_clock_now());
     hk_set(&hk_payment.paid, 0);
     hk_set(&hk_payment.regretted, 0);

@@ -44,6 +44,8 @@ void hk_purge_note_paid(size_t bytes);
 void hk_purge_regret(size_t bytes);
 /* Holes of so many bytes were purged in vain: the slab is released with them. Any lock may be held. */
 void hk_purge_regret_holes(size_t bytes);
+/* So much is mapped anew, for which cached mappings that went as surplus might have served. */
+void hk_purge_regret_mappings(size_t bytes);
 
 /* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a
  * bounded part if a quarter of a second has passed. only: the heap, or the guests', of a process's only thread, which

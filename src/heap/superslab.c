@@ -209,14 +209,21 @@ static bool hk_region_carve(size_t n)
     return done == n;
 }
 
-/* How many superslabs are reserved at once. The limit is asked for once, as a sandbox may refuse the call later. */
-static size_t hk_region_step(void)
+/* How many superslabs may be reserved at once. */
+static size_t hk_region_most(void)
 {
     if (hk_superslabs.region_most == 0) {
         size_t part = hk_os_address_space_limit() / HK_REGION_PART / HK_SUPERSLAB_SIZE;
         hk_superslabs.region_most = hk_max(hk_min(part, HK_REGION_MAX), 1);
     }
-    return hk_min(hk_superslabs.region_step, hk_superslabs.region_most);
+    return hk_superslabs.region_most;
+}
+
+void hk_superslabs_start(void)
+{
+    hk_lock_acquire(&hk_pool_lock);
+    hk_region_most();
+    hk_lock_release(&hk_pool_lock);
 }
 
 /* Reserves address space for n superslabs or more; what is left of the old region becomes a free run. */
@@ -225,7 +232,7 @@ static bool hk_region_reserve(size_t n)
     size_t left = (size_t)(hk_superslabs.region_end - hk_superslabs.region) / HK_SUPERSLAB_SIZE;
     if (left > 0 && !hk_region_carve(left))
         return false;
-    for (size_t step = hk_region_step(); step >= 1; step /= 2) {
+    for (size_t step = hk_min(hk_superslabs.region_step, hk_region_most()); step >= 1; step /= 2) {
         size_t size = hk_max(step, n) * HK_SUPERSLAB_SIZE;
         char *region = hk_os_reserve(size, HK_SUPERSLAB_SIZE);
         if (region != NULL) {

@@ -76,6 +76,8 @@ HK_INLINE struct hk_slab *hk_slab_of(const void *p)
     return superslab != NULL && superslab->table != NULL ? hk_slab_at(p, &hk_classes[hk_key_kind(key)]) : NULL;
 }
 
+/* Asks how much address space there may be, before a sandbox refuses the call. The first reservation asks, too. */
+void hk_superslabs_start(void);
 /* The first of n adjacent superslabs, committed, in state `state`; NULL without memory. Lock held. */
 struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state);
 /* Takes the n superslabs after a run of `have` that starts at first, if they are free. Lock held. */

@@ -42,7 +42,8 @@ size_t hk_surplus_due(size_t idle, size_t live)
     hk_surplus.dropped = hk_min(hk_sub_sat(hk_surplus.dropped + freed, taken * HK_TAKEN_WEIGHT), bound + 1);
     if (hk_surplus.dropped == 0)
         hk_surplus.dropping = false;
-    if (hk_surplus.dropped > bound && !hk_surplus.dropping) {
+    /* What is unmapped as it is freed is dropped, and not idle. */
+    if (hk_surplus.dropped > bound && idle > bound && !hk_surplus.dropping) {
         hk_surplus.dropping = hk_surplus.backlog = true;
         hk_surplus.holes_next = HK_SURPLUS_REST;
     }

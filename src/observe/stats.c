@@ -20,7 +20,8 @@ static void hk_add_slab(struct hk_slab *slab, void *context)
     class->live += nblocks - free; /* cached ones are taken off below */
 }
 
-/* What the magazines of other threads hold is known as of a slow path of theirs. */
+/* What the magazines of other threads hold is known as of a slow path of theirs. What is sent from one heap to another
+ * meanwhile may be counted twice, or not at all. */
 static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
 {
     hk_lock_acquire(&heap->lock);

@@ -6,7 +6,8 @@
  * Beyond the six, the filter allows what the test itself needs: write and exit_group, and for the end of a thread exit
  * and what libc calls there (rt_sigprocmask, and rseq where it is registered). It is a raw BPF program, installed for
  * all threads at once, by the main thread, when the others have started and allocated.
- * Usage: seccomp [--allow-brk]   (glibc's own malloc needs brk)
+ * With --first there are no threads, and the filter is there before the process's first malloc.
+ * Usage: seccomp [--allow-brk | --first]   (glibc's own malloc needs brk)
  */
 #include "check.h"
 #include <linux/audit.h>
@@ -155,9 +156,21 @@ static void *thread_body(void *argument)
     return NULL;
 }
 
+static int run_before_the_first_malloc(void)
+{
+    uint64_t random = 7;
+    install_filter(false);
+    work(&random, 5000);
+    malloc_trim(0);
+    hk_say("one thread in a sandbox\n");
+    _exit(0);
+}
+
 int main(int argc, char **argv)
 {
     hk_watchdog(55);
+    if (argc > 1 && strcmp(argv[1], "--first") == 0)
+        return run_before_the_first_malloc();
     for (int i = 0; i < THREADS; i++)
         hk_thread(thread_body, (void *)(intptr_t)(i + 1));
     wait_until(&started, THREADS);

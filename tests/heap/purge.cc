@@ -582,6 +582,20 @@ TEST_F(PurgeSurplus, MappingsGo)
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
 }
 
+/* Those that no cache keeps leave nothing idle: what else there is stays as it is. */
+TEST_F(PurgeSurplus, MappingsThatGoAnywayAreNoReason)
+{
+    drop(take(50));
+    for (int round = 0; round < 3; round++) {
+        tick();
+        void *p = hk_large_alloc(200 * kMib, HK_MIN_ALIGN, HK_LARGE_MAPPING, false);
+        tick();
+        hk_fault fault{};
+        EXPECT_TRUE(hk_large_free(p, &fault));
+        EXPECT_EQ(tick_until_nothing_goes(), 0u);
+    }
+}
+
 TEST_F(PurgeSurplus, OthersSeeToItWhereThereAreOthers)
 {
     hk_fault fault{};
