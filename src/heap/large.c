@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "heap/limit.h"
+#include "heap/mapping_cache.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
 #include "heap/stretch.h"
@@ -15,7 +16,6 @@ struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
 /* From this size on a mapping that grows is advised for huge pages, as a whole: part of it would split it. One that
  * lies where no huge page can begin, and grows into what is cached, does without. */
 #define HK_HUGE_MIN ((size_t)4 << 20)
-#define HK_HUGE_PAGE ((size_t)2 << 20)
 
 struct hk_large {
     char *start;    /* of what the program has */
@@ -33,31 +33,12 @@ struct hk_large {
 #define HK_RECORDS_PER_CHUNK 1024u
 #define HK_RECORD_CHUNKS ((HK_KEY_ID_MAX + 1) / HK_RECORDS_PER_CHUNK)
 
-/* A freed mapping, or what is left of one when its beginning serves a block again. */
-struct hk_cached_mapping {
-    char *base;
-    size_t size;
-    uint64_t freed_at_ms;
-    uint64_t number; /* in the order in which they were freed */
-    bool huge;
-};
-
-/* Medium mappings have a cache of their own: in one for all, they would take the large ones' to pieces. No more medium
- * mappings are live at a time than this cache can hold: of more, each would be made anew each time. */
-#define HK_CACHED_LARGE 32u
-#define HK_CACHED_MEDIUM 512u
-struct hk_mapping_cache {
-    unsigned n;
-    struct hk_cached_mapping mappings[HK_CACHED_MEDIUM]; /* by address */
-};
-#define HK_MAPPINGS_PART 4u /* of what the LRU cache of superslabs may keep, both together */
+#define HK_MAPPINGS_PART 4u /* of what the LRU cache of superslabs may keep: all cached mappings together */
 
 static struct hk_large *_Atomic hk_records[HK_RECORD_CHUNKS]; /* constant once set */
 static struct {
     struct hk_large *free;
     uint32_t nrecords;
-    struct hk_mapping_cache large, medium;
-    uint64_t ncached; /* so far */
     struct hk_large_counts counts;
 } hk_large; /* guarded by hk_large_lock */
 
@@ -238,12 +219,6 @@ static void hk_run_free(const struct hk_large *block)
 
 /* ---- Mappings ---- */
 
-/* In mappings: of live blocks, cached, about to be made and about to go. No lock guards it, so that who looks at the
- * limits need not wait for who unmaps. */
-static _Atomic size_t hk_mapped;
-
-static void hk_mapped_add(size_t more) { atomic_fetch_add_explicit(&hk_mapped, more, memory_order_relaxed); }
-
 /* Counts bytes that are to be mapped, if the limits allow them: under the pool's lock, like all that makes more memory
  * be in use, so that two threads cannot both take what is left. */
 static bool hk_mapped_admit(size_t more)
@@ -272,213 +247,28 @@ static bool hk_mapping_admit(size_t more)
     return hk_mapped_admit(more);
 }
 
-/* The lock is held at hk_cache_* and hk_cached_*, unless they take it, and at hk_mapping_discard. */
-static struct hk_mapping_cache *hk_cache_of(bool medium) { return medium ? &hk_large.medium : &hk_large.large; }
-
-static bool hk_cache_is_full(const struct hk_mapping_cache *cache)
-{
-    return cache->n == (cache == &hk_large.medium ? HK_CACHED_MEDIUM : HK_CACHED_LARGE);
-}
-
-/* NULL if the cache is empty. */
-static struct hk_cached_mapping *hk_cache_oldest(struct hk_mapping_cache *cache)
-{
-    struct hk_cached_mapping *oldest = NULL;
-    for (unsigned i = 0; i < cache->n; i++)
-        if (oldest == NULL || cache->mappings[i].number < oldest->number)
-            oldest = &cache->mappings[i];
-    return oldest;
-}
-
-static void hk_cache_add(struct hk_mapping_cache *cache, struct hk_cached_mapping mapping)
-{
-    mapping.freed_at_ms = hk_os_now_ms();
-    mapping.number = hk_large.ncached++;
-    unsigned i = cache->n++;
-    for (; i > 0 && cache->mappings[i - 1].base > mapping.base; i--)
-        cache->mappings[i] = cache->mappings[i - 1];
-    cache->mappings[i] = mapping;
-    hk_large.counts.cached_bytes += mapping.size;
-}
-
-/* Takes the first bytes of a cached mapping, or all of them. */
-static void hk_cached_cut(struct hk_mapping_cache *cache, struct hk_cached_mapping *c, size_t size)
-{
-    hk_large.counts.cached_bytes -= size;
-    c->base += size;
-    c->size -= size;
-    if (c->size != 0)
-        return;
-    cache->n--;
-    for (; c < cache->mappings + cache->n; c++)
-        c[0] = c[1];
-}
-
-/* How much of a cached mapping goes to who wants so much of it. If a rest is left it can be a mapping of its own: it
- * does not begin in the slot in which the part does, its window is there, and no huge page lies in both. */
-static size_t hk_cached_part(const struct hk_cached_mapping *c, size_t size)
-{
-    size_t part = c->huge ? hk_align_up(size, HK_HUGE_PAGE) : size;
-    return part + HK_SLOT_SIZE <= c->size && hk_window_prepare(c->base + part, 1) ? part : c->size;
-}
-
-/* Unmaps a mapping. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in the cache
- * as long as there is room. */
-static bool hk_mapping_discard(struct hk_mapping_cache *cache, struct hk_cached_mapping mapping)
-{
-    bool unmapped = hk_os_unmap(mapping.base, mapping.size, mapping.size);
-    if (!unmapped)
-        hk_os_purge(mapping.base, mapping.size);
-    if (unmapped || hk_cache_is_full(cache)) {
-        hk_mapped_add(-mapping.size);
-        return unmapped;
-    }
-    hk_cache_add(cache, mapping);
-    return false;
-}
-
-/* Unmaps a cached mapping. */
-static bool hk_cached_discard(struct hk_mapping_cache *cache, struct hk_cached_mapping *c)
-{
-    struct hk_cached_mapping mapping = *c;
-    hk_cached_cut(cache, c, mapping.size);
-    return hk_mapping_discard(cache, mapping);
-}
-
-/* Unmaps the end of a cached mapping, so much or somewhat more: all of it if not enough would be left for another
- * block. What is left begins where it did, aligned as it was, and has whole huge pages if any. If the kernel refuses
- * the mapping stays whole, with an end without memory. Returns bytes. */
-static size_t hk_cached_discard_part(struct hk_mapping_cache *cache, struct hk_cached_mapping *c, size_t size)
-{
-    size_t before = c->size;
-    size_t unit = c->huge ? HK_HUGE_PAGE : hk_os_page_size();
-    size_t left = hk_sub_sat(before, size) & ~(unit - 1);
-    if (left < HK_SLOT_SIZE)
-        return hk_cached_discard(cache, c) ? before : 0;
-    size_t part = before - left;
-    if (!hk_os_unmap(c->base + left, part, part)) {
-        hk_os_purge(c->base + left, part);
-        return 0;
-    }
-    hk_mapped_add(-part);
-    hk_large.counts.cached_bytes -= part;
-    c->size = left;
-    return part;
-}
-
-/* Unmaps the oldest cached mapping if there is no room for another. False if there is none then. */
-static bool hk_cache_has_room(struct hk_mapping_cache *cache)
-{
-    if (hk_cache_is_full(cache))
-        hk_cached_discard(cache, hk_cache_oldest(cache));
-    return !hk_cache_is_full(cache);
-}
-
-size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
-{
-    size_t bytes = 0;
-    hk_lock_acquire(&hk_large_lock);
-    while (bytes < most && hk_large.counts.cached_bytes > keep) {
-        struct hk_cached_mapping *large = hk_cache_oldest(&hk_large.large);
-        struct hk_cached_mapping *medium = hk_cache_oldest(&hk_large.medium);
-        bool from_medium = large == NULL || (medium != NULL && medium->number < large->number);
-        struct hk_cached_mapping *oldest = from_medium ? medium : large;
-        if (oldest->freed_at_ms >= freed_before_ms)
-            break;
-        size_t part = hk_cached_discard_part(from_medium ? &hk_large.medium : &hk_large.large, oldest,
-                                             hk_min(hk_large.counts.cached_bytes - keep, most - bytes));
-        if (part == 0)
-            break;
-        bytes += part;
-    }
-    hk_lock_release(&hk_large_lock);
-    return bytes;
-}
-
-/* The cached mapping that begins at an address; NULL if there is none. */
-static struct hk_cached_mapping *hk_cached_at(struct hk_mapping_cache *cache, const char *base)
-{
-    unsigned from = 0, to = cache->n;
-    while (from < to) {
-        unsigned middle = (from + to) / 2;
-        struct hk_cached_mapping *c = &cache->mappings[middle];
-        if (c->base == base)
-            return c;
-        if (c->base < base)
-            from = middle + 1;
-        else
-            to = middle;
-    }
-    return NULL;
-}
-
-/* What is cached from an address on without a gap. */
-static size_t hk_cached_room(struct hk_mapping_cache *cache, const char *base)
-{
-    const char *end = base;
-    const struct hk_cached_mapping *c = hk_cached_at(cache, base);
-    for (; c != NULL && c < cache->mappings + cache->n && c->base == end; c++)
-        end += c->size;
-    return (size_t)(end - base);
-}
-
-/* Gives a block what is cached right behind what it has, until that is `size` bytes: there is so much. */
-static void hk_cached_give(struct hk_large *block, size_t size)
-{
-    struct hk_mapping_cache *cache = hk_cache_of(block->medium);
-    while (block->size < size) {
-        struct hk_cached_mapping *c = hk_cached_at(cache, block->base + block->size);
-        size_t part = hk_cached_part(c, size - block->size);
-        block->size += part;
-        block->huge &= c->huge;
-        hk_cached_cut(cache, c, part);
-    }
-    hk_large.counts.cache_hits++;
-}
-
-/* The cached mapping from which on there is room for so much, with those behind it: the least, or, for a block that is
- * to grow, the most. NULL if there is none. */
-static const struct hk_cached_mapping *hk_cache_find(const struct hk_mapping_cache *cache, size_t size,
-                                                     size_t alignment, bool growing)
-{
-    const struct hk_cached_mapping *best = NULL;
-    const char *end = NULL; /* of what lies behind without a gap */
-    size_t best_room = 0;
-    for (unsigned i = cache->n; i-- > 0;) {
-        const struct hk_cached_mapping *c = &cache->mappings[i];
-        if (i + 1 == cache->n || c->base + c->size != c[1].base)
-            end = c->base + c->size;
-        size_t room = (size_t)(end - c->base);
-        if (room < size || ((uintptr_t)c->base & (alignment - 1)) != 0)
-            continue;
-        if (best == NULL || (growing ? room >= best_room : room <= best_room)) {
-            best = c;
-            best_room = room;
-        }
-    }
-    return best;
-}
-
 /* Makes a block's mapping of what is cached. */
-static bool hk_cache_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
+static bool hk_cached_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
 {
     hk_lock_acquire(&hk_large_lock);
-    const struct hk_cached_mapping *c = hk_cache_find(hk_cache_of(block->medium), size, alignment, growing);
-    if (c != NULL) {
-        block->base = c->base;
-        block->size = 0;
-        block->huge = true;
-        hk_cached_give(block, size);
+    struct hk_mapping mapping = {
+        .base = hk_mapping_cache_find(size, alignment, growing, block->medium), .huge = true};
+    if (mapping.base != NULL) {
+        hk_mapping_cache_give(&mapping, size, block->medium);
+        hk_large.counts.cache_hits++;
+        block->base = mapping.base;
+        block->size = mapping.size;
+        block->huge = mapping.huge;
     }
     hk_lock_release(&hk_large_lock);
-    return c != NULL;
+    return mapping.base != NULL;
 }
 
 /* Whether so much is cached in one place. */
-static bool hk_cache_has(size_t size, size_t alignment, bool medium)
+static bool hk_is_cached(size_t size, size_t alignment, bool medium)
 {
     hk_lock_acquire(&hk_large_lock);
-    bool any = hk_cache_find(hk_cache_of(medium), size, alignment, true) != NULL;
+    bool any = hk_mapping_cache_find(size, alignment, true, medium) != NULL;
     hk_lock_release(&hk_large_lock);
     return any;
 }
@@ -489,15 +279,17 @@ static bool hk_mapping_extend(struct hk_large *record, size_t size, size_t *fres
 {
     size_t before = record->size, page = hk_os_page_size();
     hk_lock_acquire(&hk_large_lock);
-    size_t room = before + hk_cached_room(hk_cache_of(record->medium), record->base + before);
+    size_t room = before + hk_mapping_cache_room(record->base + before, record->medium);
     size_t beyond = hk_sub_sat(size, room);
     /* The last page stands for all: the kernel may hold what is cached for another mapping. */
     bool extended = beyond == 0 || (beyond <= *fresh && hk_os_resize_in_place(record->base + room - page, page,
                                                                               page + beyond));
     if (extended) {
-        if (room > before)
-            hk_cached_give(record, hk_min(size, room));
-        record->size += beyond;
+        struct hk_mapping mapping = {.base = record->base, .size = before, .huge = record->huge};
+        hk_mapping_cache_give(&mapping, hk_min(size, room), record->medium);
+        hk_large.counts.cache_hits += room > before;
+        record->huge = mapping.huge;
+        record->size = mapping.size + beyond;
         hk_large.counts.mapping_bytes += record->size - before;
     }
     hk_lock_release(&hk_large_lock);
@@ -565,7 +357,7 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
     size_t size = hk_mapping_size(n);
     alignment = hk_max(alignment, hk_mapping_alignment(size));
     block->medium = growing && n <= HK_MEDIUM_MAX;
-    bool cached = hk_cache_take(block, size, alignment, growing);
+    bool cached = hk_cached_take(block, size, alignment, growing);
     if (!cached) {
         if (!hk_mapping_admit(size))
             return false;
@@ -587,15 +379,15 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
 static void hk_mapping_free(const struct hk_large *block)
 {
     size_t max = (hk_option(superslab_max_memory_mb) << 20) / HK_MAPPINGS_PART;
-    struct hk_cached_mapping mapping = {.base = block->base, .size = block->size, .huge = block->huge};
-    if (block->size <= max)
-        hk_large_purge(max - block->size, UINT64_MAX, SIZE_MAX);
+    struct hk_mapping mapping = {.base = block->base, .size = block->size, .huge = block->huge};
+    bool keep = mapping.size <= max;
     hk_lock_acquire(&hk_large_lock);
-    struct hk_mapping_cache *cache = hk_cache_of(block->medium);
-    if (block->size <= max && hk_cache_has_room(cache))
-        hk_cache_add(cache, mapping);
-    else
-        hk_mapping_discard(cache, mapping);
+    if (keep) {
+        hk_mapping_cache_purge(max - mapping.size, UINT64_MAX, SIZE_MAX);
+        hk_mapping_cache_add(mapping, block->medium);
+    } else {
+        hk_mapping_discard(mapping, block->medium);
+    }
     hk_lock_release(&hk_large_lock);
 }
 
@@ -647,6 +439,14 @@ void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool z
     }
     hk_record_publish(record);
     return block.start;
+}
+
+size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most)
+{
+    hk_lock_acquire(&hk_large_lock);
+    size_t bytes = hk_mapping_cache_purge(keep, freed_before_ms, most);
+    hk_lock_release(&hk_large_lock);
+    return bytes;
 }
 
 struct hk_fault hk_large_fault(const void *p)
@@ -809,7 +609,7 @@ void *hk_large_remap(void *p, size_t n)
     size_t grown = hk_sub_sat(size, record->size);
     bool medium = record->medium && n <= HK_MEDIUM_MAX;
     if (grown != 0 && record->medium &&
-        hk_cache_has(size, hk_mapping_alignment(size), medium)) /* to copy it costs less than faults */
+        hk_is_cached(size, hk_mapping_alignment(size), medium)) /* to copy it costs less than faults */
         return NULL;
     if (grown != 0 && !hk_mapping_admit(grown))
         return NULL;
@@ -831,21 +631,13 @@ void *hk_large_remap(void *p, size_t n)
 
 uint32_t hk_large_calls(void) { return (uint32_t)(hk_look(&hk_large.counts.allocs) + hk_look(&hk_large.counts.frees)); }
 
-size_t hk_large_mapped_bytes(void)
-{
-    return atomic_load_explicit(&hk_mapped, memory_order_relaxed);
-}
-
 struct hk_large_counts hk_large_read_counts(void)
 {
     hk_lock_acquire(&hk_large_lock);
     struct hk_large_counts counts = hk_large.counts;
+    counts.cached_bytes = hk_mapping_cache_bytes();
     hk_lock_release(&hk_large_lock);
     return counts;
 }
 
-void hk_large_after_fork(void)
-{
-    atomic_store_explicit(&hk_mapped, hk_large.counts.mapping_bytes + hk_large.counts.cached_bytes,
-                          memory_order_relaxed);
-}
+void hk_large_after_fork(void) { hk_mapped_set(hk_large.counts.mapping_bytes + hk_mapping_cache_bytes()); }

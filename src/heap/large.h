@@ -47,8 +47,6 @@ struct hk_large_counts {
 };
 /* Allocations and frees so far; read without the lock. */
 uint32_t hk_large_calls(void);
-/* In live and cached mappings, and in such as are being made or unmapped; read without the lock. */
-size_t hk_large_mapped_bytes(void);
 /* In the child of a fork: what other threads were mapping does not count. Lock held. */
 void hk_large_after_fork(void);
 /* A consistent copy. */

@@ -4,7 +4,7 @@
 
 #include "base/options.h"
 #include "base/os.h"
-#include "heap/large.h"
+#include "heap/mapping_cache.h"
 #include "heap/pool.h"
 
 _Atomic bool hk_limit_pressing;
@@ -17,7 +17,7 @@ size_t hk_limit_in_use(void)
 {
     size_t slots = hk_look(&hk_pool_counts.slots_active) + hk_look(&hk_pool_counts.slots_empty);
     size_t superslabs = hk_look(&hk_superslab_counts.large) + hk_look(&hk_superslab_counts.cached);
-    return slots * HK_SLOT_SIZE + superslabs * HK_SUPERSLAB_SIZE + hk_large_mapped_bytes();
+    return slots * HK_SLOT_SIZE + superslabs * HK_SUPERSLAB_SIZE + hk_mapped_bytes();
 }
 
 static void hk_limit_press(size_t soft, size_t in_use)

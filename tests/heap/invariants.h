@@ -18,6 +18,7 @@
 #include "base/os.h"
 #include "heap/heaps.h"
 #include "heap/large.h"
+#include "heap/mapping_cache.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
 #include "heap/remote.h"
@@ -382,7 +383,7 @@ inline void check_parcels()
 inline void check_large()
 {
     hk_large_counts counts = hk_large_read_counts();
-    EXPECT_EQ(hk_large_mapped_bytes(), counts.mapping_bytes + counts.cached_bytes);
+    EXPECT_EQ(hk_mapped_bytes(), counts.mapping_bytes + counts.cached_bytes);
 }
 
 inline void check_everything()

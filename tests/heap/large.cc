@@ -308,11 +308,11 @@ TEST_F(Large, AMappingThatCannotBeMovedIsAsBefore)
 {
     char *p = map(5 * HK_MIB);
     fill(p, 5 * HK_MIB);
-    size_t usable = hk_large_usable(p), mapped = hk_large_mapped_bytes();
+    size_t usable = hk_large_usable(p), mapped = hk_mapped_bytes();
     EXPECT_EQ(hk_large_remap(p, size_t{1} << 46), nullptr) << "no such room";
     EXPECT_FALSE(hk_large_resize(p, size_t{1} << 46));
     EXPECT_EQ(hk_large_alloc(size_t{1} << 46, HK_MIN_ALIGN, HK_LARGE_ANY, false), nullptr);
-    EXPECT_EQ(hk_large_mapped_bytes(), mapped) << "what did not come about does not count";
+    EXPECT_EQ(hk_mapped_bytes(), mapped) << "what did not come about does not count";
     EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
     EXPECT_EQ(hk_large_usable(p), usable);
     EXPECT_TRUE(holds(p, 5 * HK_MIB));
@@ -365,7 +365,7 @@ TEST_F(Large, FreedMappingsAreUsedAgain)
 TEST_F(Large, BlocksShareAFreedMapping)
 {
     char *p = map(80 * HK_MIB);
-    size_t mapped = hk_large_mapped_bytes();
+    size_t mapped = hk_mapped_bytes();
     free(p);
     char *first = map(20 * HK_MIB);
     EXPECT_EQ(first, p);
@@ -374,7 +374,7 @@ TEST_F(Large, BlocksShareAFreedMapping)
     EXPECT_EQ(second, p + 20 * HK_MIB);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, HK_MIB - kPage);
     EXPECT_EQ(hk_large_read_counts().mapping_bytes - before.mapping_bytes, 79 * HK_MIB + kPage);
-    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+    EXPECT_EQ(hk_mapped_bytes(), mapped);
     fill(first, 20 * HK_MIB);
     fill(second, 59 * HK_MIB);
     EXPECT_TRUE(holds(first, 20 * HK_MIB));
@@ -395,7 +395,7 @@ TEST_F(Large, BlocksGrowIntoWhatIsCachedBehindThem)
     char *q = map(2 * HK_MIB);
     ASSERT_EQ(q, p);
     fill(q, 2 * HK_MIB);
-    size_t calls = hk_os_counts.mremap, mapped = hk_large_mapped_bytes();
+    size_t calls = hk_os_counts.mremap, mapped = hk_mapped_bytes();
     for (size_t n : {3 * HK_MIB, 5 * HK_MIB + 1, 20 * HK_MIB, 64 * HK_MIB}) {
         ASSERT_TRUE(hk_large_resize(q, n)) << n;
         EXPECT_GE(hk_large_usable(q), n);
@@ -403,7 +403,7 @@ TEST_F(Large, BlocksGrowIntoWhatIsCachedBehindThem)
                   64 * HK_MIB);
         EXPECT_TRUE(holds(q, 2 * HK_MIB));
     }
-    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+    EXPECT_EQ(hk_mapped_bytes(), mapped);
     EXPECT_EQ(hk_os_counts.mremap, calls);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
     free(q);
@@ -449,12 +449,12 @@ TEST_F(Large, BlocksGrowBeyondWhatIsCachedBehindThem)
     ASSERT_EQ(cached, p + 2 * HK_MIB);
     free(cached);
     fill(q, 2 * HK_MIB);
-    const size_t calls = hk_os_counts.mremap, mapped = hk_large_mapped_bytes();
+    const size_t calls = hk_os_counts.mremap, mapped = hk_mapped_bytes();
     ASSERT_TRUE(hk_large_resize(q, 20 * HK_MIB));
     EXPECT_EQ(hk_os_counts.mremap, calls + 1);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
     EXPECT_EQ(hk_large_read_counts().mapping_bytes - before.mapping_bytes, 20 * HK_MIB);
-    EXPECT_EQ(hk_large_mapped_bytes(), mapped + 8 * HK_MIB);
+    EXPECT_EQ(hk_mapped_bytes(), mapped + 8 * HK_MIB);
     EXPECT_EQ(hk_large_usable(q), 20 * HK_MIB);
     EXPECT_TRUE(holds(q, 2 * HK_MIB));
     fill(q, 20 * HK_MIB);
@@ -496,7 +496,7 @@ TEST_F(Large, BlocksTakeSeveralPieces)
 {
     char *p = map(80 * HK_MIB);
     free(p);
-    size_t mapped = hk_large_mapped_bytes();
+    size_t mapped = hk_mapped_bytes();
     for (size_t mib : {70u, 71u, 79u, 66u, 80u, 75u}) {
         char *q = alloc(mib * HK_MIB);
         EXPECT_EQ(q, p) << mib;
@@ -504,7 +504,7 @@ TEST_F(Large, BlocksTakeSeveralPieces)
         free(q);
         EXPECT_EQ(hk_large_read_counts().cached_bytes, 80 * HK_MIB) << mib;
     }
-    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+    EXPECT_EQ(hk_mapped_bytes(), mapped);
 }
 
 /* What is left must not begin in the slot in which the block does. */
@@ -690,7 +690,7 @@ TEST_F(Large, WhatAMediumMappingLosesIsCached)
 {
     char *p = map(HK_MIB);
     fill(p, HK_MIB);
-    const size_t calls = hk_os_counts.mremap + hk_os_counts.munmap, mapped = hk_large_mapped_bytes();
+    const size_t calls = hk_os_counts.mremap + hk_os_counts.munmap, mapped = hk_mapped_bytes();
     ASSERT_TRUE(hk_large_resize(p, 300 * HK_KIB));
     EXPECT_EQ(hk_large_usable(p), 300 * HK_KIB);
     EXPECT_EQ(hk_large_read_counts().mapping_bytes, 300 * HK_KIB);
@@ -702,11 +702,11 @@ TEST_F(Large, WhatAMediumMappingLosesIsCached)
     EXPECT_EQ(hk_large_read_counts().mapping_bytes, HK_MIB);
     EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u);
     EXPECT_EQ(hk_os_counts.mremap + hk_os_counts.munmap, calls);
-    EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+    EXPECT_EQ(hk_mapped_bytes(), mapped);
     EXPECT_TRUE(holds(p, HK_MIB)) << "not even this was touched";
     ASSERT_TRUE(hk_large_resize(p, HK_MIB - HK_SLOT_SIZE + kPage));
     EXPECT_EQ(hk_large_read_counts().cached_bytes, 0u) << "too little for a block";
-    EXPECT_EQ(hk_large_mapped_bytes(), mapped - HK_SLOT_SIZE + kPage);
+    EXPECT_EQ(hk_mapped_bytes(), mapped - HK_SLOT_SIZE + kPage);
     free(p);
 }
 
@@ -841,13 +841,13 @@ TEST_F(Large, WhatTheKernelDoesNotTakeBackIsKeptWithoutMemory)
         char *p = map(8 * HK_MIB);
         fill(p, 8 * HK_MIB);
         free(p);
-        const size_t mapped = hk_large_mapped_bytes();
+        const size_t mapped = hk_mapped_bytes();
         refuse_munmap();
         EXPECT_EQ(hk_large_purge(0, UINT64_MAX, 3 * HK_MIB), 0u);
         EXPECT_EQ(in_memory(p, 8 * HK_MIB), 5 * HK_MIB);
         EXPECT_EQ(hk_large_purge(0, UINT64_MAX, SIZE_MAX), 0u);
         EXPECT_EQ(in_memory(p, 8 * HK_MIB), 0u);
-        EXPECT_EQ(hk_large_mapped_bytes(), mapped);
+        EXPECT_EQ(hk_mapped_bytes(), mapped);
         EXPECT_EQ(hk_large_read_counts().cached_bytes, 8 * HK_MIB);
         EXPECT_EQ(map(8 * HK_MIB), p) << "it serves again";
         EXPECT_TRUE(is_zero(p, 8 * HK_MIB));
@@ -869,7 +869,7 @@ TEST_F(Large, WhatTheKernelDoesNotTakeBackMakesRoomForNone)
         for (char *p : live)
             free(p);
         EXPECT_EQ(hk_large_read_counts().cached_bytes, kCachedLarge * 2 * HK_MIB);
-        EXPECT_EQ(hk_large_mapped_bytes(), kCachedLarge * 2 * HK_MIB);
+        EXPECT_EQ(hk_mapped_bytes(), kCachedLarge * 2 * HK_MIB);
         EXPECT_EQ(in_memory(live.back(), 2 * HK_MIB), 0u);
         exit(HasFailure());
     };

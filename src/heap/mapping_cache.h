@@ -1,0 +1,53 @@
+/*
+ * Freed mappings, kept for the next ones: whole, or what is left of one when its beginning serves a block again.
+ *
+ * Pieces that lie one behind the other serve together: what is found, and taken, is room from an address on. Medium
+ * mappings (those of blocks of at most HK_MEDIUM_MAX) have a cache of their own: in one for all, they would take the
+ * large ones' to pieces.
+ *
+ * Guarded by hk_large_lock, which the caller holds, but for the count of bytes in mappings.
+ */
+#ifndef HK_HEAP_MAPPING_CACHE_H
+#define HK_HEAP_MAPPING_CACHE_H
+
+#include "base/base.h"
+
+#define HK_HUGE_PAGE ((size_t)2 << 20)
+
+struct hk_mapping {
+    char *base;
+    size_t size;
+    bool huge; /* advised for huge pages, as a whole */
+};
+
+/* No more medium mappings are live at a time than their cache can hold: of more, each would be made anew each time. */
+#define HK_CACHED_MEDIUM 512u
+
+/* Keeps a mapping, in the place of the oldest if there is no other. */
+void hk_mapping_cache_add(struct hk_mapping mapping, bool medium);
+/* Unmaps one that is not cached. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in
+ * the cache as long as there is room. */
+void hk_mapping_discard(struct hk_mapping mapping, bool medium);
+/* Unmaps cached mappings of both kinds, oldest first, and of the last one what is needed, until `keep` bytes are left or
+ * `most` have gone, and only those that were freed before a time of hk_os_now_ms. Returns bytes. */
+size_t hk_mapping_cache_purge(size_t keep, uint64_t freed_before_ms, size_t most);
+
+/* Where there is room for so much: in the place that has least room, or, for what is to grow, most. NULL if there is
+ * none. */
+char *hk_mapping_cache_find(size_t size, size_t alignment, bool growing, bool medium);
+/* What is cached from an address on without a gap. */
+size_t hk_mapping_cache_room(const char *base, bool medium);
+/* Gives a mapping what is cached right behind what it has, until that is `size` bytes: there is so much. It has huge
+ * pages then if it had them, and so had all of that. */
+void hk_mapping_cache_give(struct hk_mapping *mapping, size_t size, bool medium);
+
+/* What is cached, of both kinds. */
+size_t hk_mapping_cache_bytes(void);
+
+/* Bytes in mappings: of live blocks, cached, about to be made and about to go. No lock guards it, so that who looks at
+ * the limits need not wait for who unmaps. */
+void hk_mapped_add(size_t more);
+size_t hk_mapped_bytes(void);
+void hk_mapped_set(size_t bytes);
+
+#endif
