@@ -80,6 +80,9 @@ serves() {
 }
 build strdup_pkg_config "$here/consumer/only_strdup.c" -Wl,--as-needed "${flags[@]}"
 serves strdup_pkg_config
+read -ra static_flags < <(pkg-config --static --cflags --libs hakmem)
+build strdup_pkg_config_static -static "$here/consumer/only_strdup.c" "${static_flags[@]}"
+serves strdup_pkg_config_static
 build strdup_archive "$here/consumer/only_strdup.c" -Wl,-u,malloc "$archive"
 serves strdup_archive
 build_cxx() {
