@@ -1,4 +1,4 @@
-# cmake --install: libraries, header, pkg-config file, CMake package, manual pages.
+# cmake --install: libraries, header, pkg-config file, CMake package, manual pages, documents.
 if(NOT TARGET hakmem)
     return()
 endif()
@@ -8,7 +8,8 @@ install(TARGETS hakmem hakmem_static EXPORT hakmem
     LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
     ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 install(FILES include/hakmem/hakmem.h DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}/hakmem")
-install(FILES LICENSE DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+install(DIRECTORY docs DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 
 # The prefix may be given only at installation, so the file names it relative to itself.
 file(RELATIVE_PATH HAKMEM_PC_PREFIX "/prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/prefix")

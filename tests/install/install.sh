@@ -21,7 +21,7 @@ version=$(sed -n 's/^#define HAK_VERSION_\(MAJOR\|MINOR\|PATCH\) //p' "$prefix/i
 
 for file in "$lib/libhakmem.so" "$lib/libhakmem.so.${version%%.*}" "$lib/libhakmem.so.$version" "$lib/libhakmem.a" \
     "$lib/pkgconfig/hakmem.pc" "$lib/cmake/hakmem/hakmemConfig.cmake" "$prefix/include/hakmem/hakmem.h" \
-    "$prefix/share/man/man3/hakmem.3" "$prefix/share/man/man7/hakmem.7"; do
+    "$prefix/share/man/man3/hakmem.3" "$prefix/share/man/man7/hakmem.7" "$prefix/share/doc/hakmem/docs/trace.md"; do
     [ -e "$file" ] || fail "$file is not installed"
 done
 if grep -rlI --exclude=install.log -e "$HAKMEM_SOURCE_DIR" -e "$work/first" "$prefix"; then
