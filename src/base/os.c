@@ -66,14 +66,12 @@ static void hk_count_committed(size_t size)
                                                                 memory_order_relaxed, memory_order_relaxed)) {}
 }
 
-size_t hk_os_page_size(void)
+_Atomic size_t hk_os_page_size_known;
+
+HK_COLD size_t hk_os_ask_page_size(void)
 {
-    static _Atomic size_t page_size;
-    size_t size = atomic_load_explicit(&page_size, memory_order_relaxed);
-    if (HK_UNLIKELY(size == 0)) {
-        size = getauxval(AT_PAGESZ);
-        atomic_store_explicit(&page_size, size, memory_order_relaxed);
-    }
+    size_t size = getauxval(AT_PAGESZ);
+    atomic_store_explicit(&hk_os_page_size_known, size, memory_order_relaxed);
     return size;
 }
 

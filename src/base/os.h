@@ -13,7 +13,13 @@
 #include "base/base.h"
 
 /* The page size, read from the kernel at first use: 4, 16 or 64 KiB. */
-size_t hk_os_page_size(void);
+size_t hk_os_ask_page_size(void);
+extern _Atomic size_t hk_os_page_size_known; /* 0 until first asked */
+HK_INLINE size_t hk_os_page_size(void)
+{
+    size_t size = atomic_load_explicit(&hk_os_page_size_known, memory_order_relaxed);
+    return HK_LIKELY(size != 0) ? size : hk_os_ask_page_size();
+}
 
 /* Address space without memory: no access, no commit charge. The result is a multiple of alignment. */
 void *hk_os_reserve(size_t size, size_t alignment);

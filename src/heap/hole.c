@@ -30,6 +30,18 @@ static bool hk_page_is_absent(struct hk_slab *slab, unsigned page)
     return (*hk_absent_pages(slab, page) & hk_page_bit(page)) != 0;
 }
 
+/* The first absent page from page to last; last + 1 if there is none. */
+static unsigned hk_next_absent_page(struct hk_slab *slab, unsigned page, unsigned last)
+{
+    unsigned in_slot = hk_low_mask32(hk_pages_per_slot_shift());
+    for (; page <= last; page = (page | in_slot) + 1) {
+        unsigned absent = *hk_absent_pages(slab, page) & ~(hk_page_bit(page) - 1u);
+        if (absent != 0)
+            return (unsigned)hk_min((page & ~in_slot) + hk_lowest_bit32(absent), last + 1u);
+    }
+    return last + 1;
+}
+
 /* Where the slab's first block starts in its first slot. */
 static size_t hk_first_offset(const struct hk_slab *slab) { return (uintptr_t)slab->blocks & (HK_SLOT_SIZE - 1); }
 
@@ -65,13 +77,12 @@ static uint64_t hk_range_in_word(struct hk_block_range range, unsigned w)
 /* The blocks of word w that touch an absent page. */
 static uint64_t hk_absent_in_word(struct hk_slab *slab, unsigned w)
 {
-    unsigned last = w * HK_WORD_BITS + HK_WORD_BITS - 1;
-    unsigned nblocks = hk_slab_class(slab)->nblocks;
-    unsigned end = hk_last_page_of(slab, (unsigned)hk_min(last, nblocks - 1));
+    unsigned first = w * HK_WORD_BITS, nblocks = hk_slab_class(slab)->nblocks;
+    unsigned last_page = hk_last_page_of(slab, (unsigned)hk_min(first + HK_WORD_BITS - 1, nblocks - 1));
+    unsigned page = hk_next_absent_page(slab, hk_first_page_of(slab, first), last_page);
     uint64_t absent = 0;
-    for (unsigned page = hk_first_page_of(slab, w * HK_WORD_BITS); page <= end; page++)
-        if (hk_page_is_absent(slab, page))
-            absent |= hk_range_in_word(hk_blocks_on_page(slab, page), w);
+    for (; page <= last_page; page = hk_next_absent_page(slab, page + 1, last_page))
+        absent |= hk_range_in_word(hk_blocks_on_page(slab, page), w);
     return absent;
 }
 
@@ -204,7 +215,7 @@ size_t hk_holes_bytes(const struct hk_slab *slab)
 
 /* ---- Handing blocks out ---- */
 
-/* A block that has just left the free bitmap: its pages have memory from now on, and so may its neighbours. */
+/* A block has just left the free bitmap: its pages have memory from now on, and so may its neighbours. */
 static void hk_block_return(struct hk_slab *slab, unsigned block)
 {
     unsigned returned = 0;
@@ -212,14 +223,11 @@ static void hk_block_return(struct hk_slab *slab, unsigned block)
         returned += hk_page_is_absent(slab, page);
         *hk_absent_pages(slab, page) &= (uint16_t)~hk_page_bit(page);
     }
-    if (returned != 0) {
-        slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
-        atomic_fetch_add_explicit(&hk_purge_counts.hole_bytes_returned, returned * hk_os_page_size(),
-                                  memory_order_relaxed);
-        hk_purge_regret(returned * hk_os_page_size());
-    }
-    if (block >= slab->fresh_from)
-        slab->fresh_from = (uint16_t)(block + 1);
+    if (returned == 0)
+        return;
+    slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
+    atomic_fetch_add_explicit(&hk_purge_counts.hole_bytes_returned, returned * hk_os_page_size(), memory_order_relaxed);
+    hk_purge_regret(returned * hk_os_page_size());
 }
 
 unsigned hk_holes_take(struct hk_slab *slab, void **end, unsigned want)
@@ -227,14 +235,22 @@ unsigned hk_holes_take(struct hk_slab *slab, void **end, unsigned want)
     bool any_present = slab->nfree != slab->nabsent;
     unsigned got = 0;
     for (uint32_t words = slab->nonempty; words != 0 && got < want; words &= words - 1) {
-        unsigned w = hk_lowest_bit32(words);
-        uint64_t bits = slab->free[w] & (any_present ? ~hk_absent_in_word(slab, w) : ~0ull);
+        unsigned w = hk_lowest_bit32(words), past = 0;
+        uint64_t bits = slab->free[w], taken = 0;
+        if (any_present)
+            bits &= ~hk_absent_in_word(slab, w);
         for (; bits != 0 && got < want; bits &= bits - 1) {
             unsigned block = w * HK_WORD_BITS + hk_lowest_bit64(bits);
             end[-1 - (ptrdiff_t)got++] = hk_slab_block(slab, block);
-            hk_slab_withdraw_word(slab, w, bits & -bits);
-            hk_block_return(slab, block);
+            taken |= bits & -bits;
+            past = block + 1;
         }
+        hk_slab_withdraw_word(slab, w, taken);
+        if (past > slab->fresh_from)
+            slab->fresh_from = (uint16_t)past;
+        if (!any_present)
+            for (; taken != 0; taken &= taken - 1)
+                hk_block_return(slab, w * HK_WORD_BITS + hk_lowest_bit64(taken));
     }
     bool holed = false;
     for (unsigned slot = 0; slot < slab->slots; slot++)
