@@ -215,8 +215,9 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
 
 /* A heap is busy when refills and flushes are so many in one step of hk_os_now_ms (1 to 10 ms, mostly 4) that they take
  * more than about a hundredth of the thread's time. Magazines grow only then, and shrink when the heap has not
- * been busy for a second: what is cached beyond that costs memory and gains nothing. */
+ * been busy for a second: what is cached beyond that costs memory and gains nothing. Each eighth looks at the time. */
 #define HK_BUSY_REFILLS 128u
+#define HK_BUSY_LOOK 8u
 #define HK_BUSY_MS 1000u
 
 /* How many blocks may be borrowed until the next step, for each millisecond since the last one and four at most: each
@@ -241,7 +242,8 @@ void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk
 
 static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
-    hk_magazines_tend(heap, tops, fault);
+    if (heap->busy_count % HK_BUSY_LOOK == 0)
+        hk_magazines_tend(heap, tops, fault);
     if (++heap->busy_count == HK_BUSY_REFILLS)
         heap->busy_at = heap->busy_step;
 }

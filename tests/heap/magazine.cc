@@ -147,11 +147,12 @@ TEST_F(Magazine, StartSmallAndGrowWithDemand)
     heap.flush(k64);
 }
 
-/* As if the last time that it was busy were so long ago. */
+/* As if the last time that it was busy were so long ago, and the next refill or flush looked at the time. */
 void rest(TestHeap &heap, uint64_t ms)
 {
     heap->busy_at = hk_os_now_ms() - ms;
     heap->busy_step--;
+    heap->busy_count = 0;
 }
 
 TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
@@ -175,6 +176,24 @@ TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
     EXPECT_EQ(heap->classes[k64].reserve, nullptr);
     heap.flush(k1024);
     heap.flush(k64);
+}
+
+TEST_F(Magazine, LookAtTheTimeAtEachEighthRefill)
+{
+    TestHeap heap;
+    grow(heap, k64);
+    heap.flush(k64);
+    rest(heap, 1100);
+    heap->busy_count = 1;
+    for (int i = 0; i < 7; i++) {
+        heap.give({heap.refill(k1024)});
+        heap.flush(k1024);
+        EXPECT_EQ(heap->classes[k64].capacity, hk_classes[k64].magazine_max) << i;
+    }
+    heap.give({heap.refill(k1024)});
+    heap.flush(k1024);
+    EXPECT_EQ(heap->classes[k64].capacity, 8u);
+    EXPECT_EQ(heap->busy_count, 1u);
 }
 
 /* One each of all large classes would be 7 MiB that nobody else can reach. */
@@ -208,6 +227,7 @@ TEST_F(Magazine, ADoubleFreeInARowIsFoundWhereTheMagazineBegins)
 {
     constexpr unsigned kLarge = class_of_blocks(229440);
     TestHeap heap;
+    rest(heap, 1100);
     void *neighbour = heap.take_one(kLarge), *p = heap.take_one(kLarge);
     ASSERT_EQ(hk_slab_of(p), hk_slab_of(neighbour));
     ASSERT_EQ(heap.free(kLarge, p).kind, HK_FAULT_NONE);
