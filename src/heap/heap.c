@@ -210,14 +210,14 @@ void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_
 static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
 {
     if (hk_classes[class].slots != 1)
-        return hk_pool_acquire_run(class, &heap->grown_bytes);
+        return hk_pool_acquire_run(heap->key, class, &heap->grown_bytes);
     if (heap->nwarm > 0 && hk_class_fills_slot(class)) {
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
     struct hk_slab *acquired[HK_WARM_SLOTS];
     unsigned room = HK_WARM_SLOTS - heap->nwarm;
-    unsigned got = hk_pool_acquire_slots(class, acquired, (unsigned)hk_max(room, 1), &heap->grown_bytes);
+    unsigned got = hk_pool_acquire_slots(heap->key, class, acquired, (unsigned)hk_max(room, 1), &heap->grown_bytes);
     if (got == 0)
         return NULL;
     heap->counts.warm_prefills += got > 1;

@@ -176,19 +176,50 @@ static void hk_empty_each(struct hk_superslab *superslab, void (*change)(struct 
     }
 }
 
-/* A run from which a single slot may be taken. */
-static struct hk_slab *hk_empty_find(unsigned class)
+/* ---- Whose a slot was ---- */
+
+/* What a slot's blocks held is in the caches of the processor that wrote it, and so is what is known of the slot: a heap
+ * that takes the slots of another moves all that line by line. So it takes its own if it finds them soon: in the list
+ * of the class, and at the heads of others, so many of each. Heaps are told apart by the low byte of their ids. */
+#define HK_OWN_LOOKS 4u
+
+static uint8_t hk_slot_user(hk_key key) { return (uint8_t)hk_key_index(key); }
+
+static void hk_slots_set_user(struct hk_slab *slab, unsigned n, uint8_t user)
 {
-    if (hk_pool.empty[class] != NULL)
-        return hk_pool.empty[class];
+    for (unsigned i = 0; i < n; i++)
+        hk_slab_slots(slab)[i].user = user;
+}
+
+/* Of the last slot of an EMPTY run, which is the first to be taken. */
+static bool hk_empty_is_of(const struct hk_slab *run, uint8_t user)
+{
+    return hk_slab_slots(run)[run->slots - 1].user == user;
+}
+
+/* A run from which a single slot may be taken: the user's own, one of the class, or any. */
+static struct hk_slab *hk_empty_find(unsigned class, uint8_t user)
+{
+    struct hk_slab *any = hk_pool.empty[class], *run = any;
+    for (unsigned looks = 0; run != NULL && looks < HK_OWN_LOOKS; looks++, run = run->next)
+        if (hk_empty_is_of(run, user))
+            return run;
+    unsigned looks = 0;
     for (unsigned i = 0; i < sizeof hk_pool.empty_nonempty / sizeof hk_pool.empty_nonempty[0]; i++) {
         for (uint64_t rest = hk_pool.empty_nonempty[i]; rest != 0; rest &= rest - 1) {
             unsigned other = i * 64 + hk_lowest_bit64(rest);
-            if (!hk_class_is_long(other))
-                return hk_pool.empty[other];
+            if (hk_class_is_long(other))
+                continue;
+            run = hk_pool.empty[other];
+            if (any == NULL)
+                any = run;
+            if (hk_empty_is_of(run, user))
+                return run;
+            if (++looks == HK_OWN_LOOKS)
+                return any;
         }
     }
-    return NULL;
+    return any;
 }
 
 static void hk_populated_add(struct hk_superslab *superslab)
@@ -307,9 +338,9 @@ static unsigned hk_slots_find(const struct hk_superslab *superslab, unsigned n)
     return hk_lowest_bit32(empty != 0 ? empty : hk_runs32(hk_free_slots(superslab), n));
 }
 
-static struct hk_slab *hk_acquire_slot(unsigned class)
+static struct hk_slab *hk_acquire_slot(unsigned class, uint8_t user)
 {
-    struct hk_slab *run = hk_empty_find(class);
+    struct hk_slab *run = hk_empty_find(class, user);
     if (run != NULL) {
         if (run->class == class)
             hk_pool_counts.stage1_same_class++;
@@ -348,17 +379,19 @@ static void hk_pool_unlock(size_t *grown)
         hk_huge_pages_populate(bare);
 }
 
-unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want, size_t *grown)
+unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out, unsigned want, size_t *grown)
 {
+    uint8_t user = hk_slot_user(key);
     if (hk_lock_try(&hk_pool_lock))
         want = 1;
     else
         hk_lock_acquire(&hk_pool_lock);
     unsigned got = 0;
     for (; got < want; got++) {
-        out[got] = hk_acquire_slot(class);
+        out[got] = hk_acquire_slot(class, user);
         if (out[got] == NULL)
             break;
+        hk_slots_set_user(out[got], 1, user);
     }
     hk_pool_unlock(grown);
     return got;
@@ -391,15 +424,19 @@ static struct hk_slab *hk_take_empty_run(bool long_runs, unsigned n)
 }
 
 /* A long run may come from the superslabs of others, too, where it takes room that is there anyway. */
-static struct hk_slab *hk_acquire_run(unsigned class)
+static struct hk_slab *hk_acquire_run(unsigned class, uint8_t user)
 {
     unsigned n = hk_classes[class].slots;
-    struct hk_slab *run = hk_pool.empty[class];
-    for (unsigned i = 0; run != NULL && i < HK_RUN_LOOKS; i++, run = run->next) {
-        if (run->slots == n) {
-            hk_pool_counts.stage1_same_class++;
-            return hk_slots_take(run->superslab, run->slot, n, 1);
-        }
+    struct hk_slab *fit = NULL, *run = hk_pool.empty[class];
+    bool own = false;
+    for (unsigned i = 0; run != NULL && i < HK_RUN_LOOKS && !own; i++, run = run->next) {
+        own = run->slots == n && hk_empty_is_of(run, user);
+        if (own || (run->slots == n && fit == NULL))
+            fit = run;
+    }
+    if (fit != NULL) {
+        hk_pool_counts.stage1_same_class++;
+        return hk_slots_take(fit->superslab, fit->slot, n, 1);
     }
     bool long_run = hk_class_is_long(class);
     if (hk_pool_counts.slots_empty >= n) {
@@ -425,10 +462,13 @@ static struct hk_slab *hk_acquire_run(unsigned class)
     return superslab == NULL ? NULL : hk_slots_take(superslab, hk_slots_find(superslab, n), n, stage);
 }
 
-struct hk_slab *hk_pool_acquire_run(unsigned class, size_t *grown)
+struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned class, size_t *grown)
 {
+    uint8_t user = hk_slot_user(key);
     hk_lock_acquire(&hk_pool_lock);
-    struct hk_slab *slab = hk_acquire_run(class);
+    struct hk_slab *slab = hk_acquire_run(class, user);
+    if (slab != NULL)
+        hk_slots_set_user(slab, hk_classes[class].slots, user);
     hk_pool_unlock(grown);
     return slab;
 }

@@ -3,8 +3,8 @@
  *
  * A slot is UNUSED (untouched: zero, no memory), ACTIVE (part of a slab, or in a heap's warm pool), EMPTY (was used,
  * its memory is still there, its class remembered) or PURGING. Acquiring a slot goes through three stages: an EMPTY
- * one, of the same class first; an UNUSED one in the fullest superslab that has one; a superslab from the LRU cache or
- * the OS. A run of slots comes from the LRU cache before it comes from UNUSED slots. Long runs, which large blocks
+ * one, of those that the heap gave back itself first, and of the same class; an UNUSED one in the fullest superslab that
+ * has one; a superslab from the LRU cache or the OS. A run of slots comes from the LRU cache before it comes from UNUSED slots. Long runs, which large blocks
  * need, have superslabs in which others take no slots (docs/decisions/019-long-runs.md). A superslab none of whose
  * slots is ACTIVE any more goes back (superslab.h).
  */
@@ -13,12 +13,12 @@
 
 #include "heap/superslab.h"
 
-/* Acquires a slot, or up to want if other threads want the pool's lock at the same time (class is a preference only).
- * Returns how many. Adds to *grown the bytes of them that have memory, but that nobody has used yet (huge_pages.h).
+/* Acquires a slot for the heap with a key, or up to want if other threads want the pool's lock at the same time (class is
+ * a preference only). Returns how many. Adds to *grown the bytes of them that have memory, but that nobody has used yet (huge_pages.h).
  * Takes the pool's lock. */
-unsigned hk_pool_acquire_slots(unsigned class, struct hk_slab **out, unsigned want, size_t *grown);
+unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out, unsigned want, size_t *grown);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. *grown and the lock as above. */
-struct hk_slab *hk_pool_acquire_run(unsigned class, size_t *grown);
+struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned class, size_t *grown);
 /* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last
  * used by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
 size_t hk_pool_prewarm(size_t n, unsigned class, bool populate);

@@ -55,6 +55,7 @@ struct hk_slot {
     uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */
     uint16_t absent_pages; /* pages of a slab that it gave back, by the OS's page size (hole.h) */
     uint8_t head;          /* distance to the first slot of the slab, or of the EMPTY run; may be read without a lock */
+    uint8_t user;          /* who took the slot last, as hk_slot_user says; by the pool's lock */
 };
 
 HK_INLINE unsigned hk_slot_head(const struct hk_slot *slot) { return __atomic_load_n(&slot->head, __ATOMIC_RELAXED); }

@@ -30,13 +30,13 @@ class Pool : public HeapTest
         before = counts_now();
         return n;
     }
-    static hk_slab *acquire(unsigned size_class)
+    static hk_slab *acquire(unsigned size_class, hk_key key = kOwner->key)
     {
         size_t grown = 0;
         if (hk_classes[size_class].slots != 1)
-            return hk_pool_acquire_run(size_class, &grown);
+            return hk_pool_acquire_run(key, size_class, &grown);
         hk_slab *slab = nullptr;
-        EXPECT_LE(hk_pool_acquire_slots(size_class, &slab, 1, &grown), 1u);
+        EXPECT_LE(hk_pool_acquire_slots(key, size_class, &slab, 1, &grown), 1u);
         return slab;
     }
     /* A slab's life, in which its first n blocks are handed out. */
@@ -89,6 +89,52 @@ TEST_F(Pool, PrefersAnEmptySlotOfTheSameClass)
     EXPECT_TRUE(any == others[0] || any == others[1]);
     for (hk_slab *slab : {pin, mine, any, others[2]})
         release_untouched(slab);
+}
+
+/* What is there of them is in the caches of its processor. */
+TEST_F(Pool, AHeapTakesTheSlotsThatItGaveBackItself)
+{
+    constexpr hk_key kMine = 5u << HK_KEY_SHIFT, kOthers = 6u << HK_KEY_SHIFT;
+    hk_slab *pin = acquire(kClass), *mine = acquire(kClass, kMine), *other = acquire(kClass, kOthers);
+    use_and_release(mine, kClass);
+    use_and_release(other, kClass);
+    EXPECT_EQ(acquire(kClass, kMine), mine) << "though the other was given back later";
+    EXPECT_EQ(acquire(kClass, kMine), other) << "which is better than one without memory";
+    use_and_release(mine, kOther);
+    use_and_release(other, kClass);
+    EXPECT_EQ(acquire(kClass, kOthers), other) << "both were mine by then, but only one the class's";
+    use_and_release(other, kClass);
+    EXPECT_EQ(acquire(kClass, kMine), mine) << "though it was another class's";
+    EXPECT_EQ(acquire(kClass, kMine), other);
+    for (hk_slab *slab : {pin, mine, other})
+        release_untouched(slab);
+
+    pin = acquire(kClass);
+    hk_slab *runs[2] = {acquire(kRun, kMine), acquire(kRun, kOthers)};
+    for (hk_slab *run : runs)
+        use_and_release(run, kRun, hk_classes[kRun].nblocks);
+    EXPECT_EQ(acquire(kRun, kMine), runs[0]);
+    EXPECT_EQ(acquire(kRun, kMine), runs[1]);
+    for (hk_slab *run : runs)
+        release_untouched(run, hk_classes[kRun].slots);
+    release_untouched(pin);
+    check_pool();
+}
+
+/* The lock is held meanwhile. */
+TEST_F(Pool, AHeapDoesNotLookFarForSlotsOfItsOwn)
+{
+    constexpr hk_key kMine = 5u << HK_KEY_SHIFT, kOthers = 6u << HK_KEY_SHIFT;
+    std::vector<hk_slab *> slots = {acquire(kClass), acquire(kClass, kMine)};
+    for (unsigned i = 0; i < 4; i++)
+        slots.push_back(acquire(kClass, kOthers));
+    for (unsigned i = 1; i < slots.size(); i++)
+        use_and_release(slots[i], kClass);
+    EXPECT_EQ(acquire(kClass, kMine), slots.back());
+    EXPECT_EQ(acquire(kClass, kMine), slots[1]) << "now it is the fourth";
+    for (hk_slab *slab : {slots[0], slots[1], slots.back()})
+        release_untouched(slab);
+    check_pool();
 }
 
 TEST_F(Pool, FillsTheFullestSuperslab)

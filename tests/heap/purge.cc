@@ -1101,7 +1101,7 @@ TEST_F(Purge, AHeapThatStandsStillKeepsNeitherWarmSlotsNorEmptySlabs)
     {
         HeldLock held(&heap->lock);
         size_t grown = 0;
-        ASSERT_EQ(hk_pool_acquire_slots(k1024, &heap->warm[0], 1, &grown), 1u);
+        ASSERT_EQ(hk_pool_acquire_slots(heap->key, k1024, &heap->warm[0], 1, &grown), 1u);
         heap->nwarm = 1;
     }
     heap->tick++;
