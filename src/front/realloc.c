@@ -10,7 +10,7 @@
 bool hk_expand_block(void *p, size_t n)
 {
     size_t usable = hk_usable(p);
-    if (n <= usable)
+    if (usable == 0 || n <= usable)
         return usable != 0;
     return hk_key_kind(hk_key_of(p)) == HK_KEY_LARGE && n <= PTRDIFF_MAX - HK_LARGE_RUN_MAX && hk_large_resize(p, n);
 }

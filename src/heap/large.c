@@ -183,19 +183,26 @@ static void hk_run_zero(const struct hk_superslab *superslab, char *start, char 
         hk_zero_used(from, end, (size_t)(end - start));
 }
 
+/* Bytes of n superslabs that read as zeros: they have no memory yet. The pool's lock is held. */
+static size_t hk_bytes_without_memory(const struct hk_superslab *first, size_t n)
+{
+    size_t zero = 0;
+    for (size_t i = 0; i < n; i++)
+        zero += hk_superslab_next(first, i)->zero;
+    return zero * HK_SUPERSLAB_SIZE;
+}
+
 static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, bool zero)
 {
     size_t margin = hk_sub_sat(alignment, HK_SUPERSLAB_SIZE);
     size_t count = (n + margin + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *first = hk_superslabs_acquire(count, HK_SUPERSLAB_LARGE);
-    size_t without_memory = 0;
-    for (size_t i = 0; first != NULL && i < count; i++)
-        without_memory += hk_superslab_next(first, i)->zero;
+    size_t fresh = first != NULL ? hk_bytes_without_memory(first, count) : 0;
     hk_lock_release(&hk_pool_lock);
     if (first == NULL)
         return false;
-    hk_large_pay(without_memory * HK_SUPERSLAB_SIZE);
+    hk_large_pay(fresh);
     block->mapping = false;
     block->huge = false;
     block->base = first->base;
@@ -492,14 +499,16 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
     size_t offset = (size_t)(record->start - record->base);
     size_t have = record->size / HK_SUPERSLAB_SIZE;
     size_t want = (offset + n + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    size_t fresh = 0;
     bool ok = true;
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *first = hk_superslab_of(record->base);
     if (want < have)
         hk_superslabs_release(hk_superslab_next(first, want), have - want, true);
-    else if (want > have)
-        ok = hk_superslabs_extend(first, have, want - have);
+    else if (want > have && (ok = hk_superslabs_extend(first, have, want - have)))
+        fresh = hk_bytes_without_memory(hk_superslab_next(first, have), want - have);
     hk_lock_release(&hk_pool_lock);
+    hk_large_pay(fresh);
     if (ok) {
         hk_lock_acquire(&hk_large_lock);
         hk_large.counts.run_bytes += (want - have) * HK_SUPERSLAB_SIZE;
@@ -582,7 +591,7 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
 bool hk_large_resize(void *p, size_t n)
 {
     struct hk_large *record = hk_record_of(p);
-    if (HK_UNLIKELY(record == NULL))
+    if (HK_UNLIKELY(record == NULL || record->start != p))
         return false;
     return record->mapping ? hk_mapping_resize(record, n) : hk_run_resize(record, n);
 }

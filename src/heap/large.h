@@ -31,7 +31,7 @@ size_t hk_large_usable(const void *p);
 struct hk_fault hk_large_fault(const void *p);
 /* Whether the block at p is to stay a large one when realloc makes it hold n bytes, rather than go to a size class. */
 bool hk_large_stays(const void *p, size_t n);
-/* Makes the block at p hold n bytes without moving it; false if it cannot. */
+/* Makes the block that starts at p hold n bytes without moving it; false if it cannot, or none does. */
 bool hk_large_resize(void *p, size_t n);
 /* Makes the block at p, a mapping, hold n bytes, moving it without copying; NULL if it is none or there is no room. */
 void *hk_large_remap(void *p, size_t n);

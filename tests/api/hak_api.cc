@@ -354,6 +354,20 @@ TEST(HakExpand, FailsAndKeepsErrno)
     EXPECT_FALSE(hak_expand(nullptr, 1));
 }
 
+// Or it would take the rest of the block away.
+TEST(HakExpand, SaysNoOfAPointerIntoALargeBlock)
+{
+    for (size_t n : {32 * MIB, 100 * MIB}) {
+        char *p = static_cast<char *>(hak_malloc(n));
+        ASSERT_NE(p, nullptr);
+        size_t usable = hak_usable_size(p);
+        for (size_t to : {size_t{1}, 3 * MIB, 2 * n})
+            EXPECT_FALSE(hak_expand(p + 64, to)) << n << " to " << to;
+        EXPECT_EQ(hak_usable_size(p), usable);
+        hak_free(p);
+    }
+}
+
 // Whatever the answer is for a large block, it is true.
 TEST(HakExpand, TellsTheTruthOfLargeBlocks)
 {

@@ -932,6 +932,21 @@ TEST_F(Large, GrowthIsPaidForWithWhatLiesIdle)
     free(p);
 }
 
+TEST_F(Large, ARunThatGrowsInPlacePaysToo)
+{
+    trim_all();
+    char *p = alloc(2 * HK_MIB), *idle = map(30 * HK_MIB);
+    free(idle);
+    size_t cached = hk_large_read_counts().cached_bytes;
+    ASSERT_TRUE(hk_large_resize(p, 10 * HK_MIB)) << "there is room behind it";
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, cached - 8 * HK_MIB);
+    ASSERT_TRUE(hk_large_resize(p, 2 * HK_MIB));
+    memset(p, 0x5a, 2 * HK_MIB);
+    ASSERT_TRUE(hk_large_resize(p, 10 * HK_MIB));
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, cached - 8 * HK_MIB) << "it has memory, for all that is known";
+    free(p);
+}
+
 /* ---- Faults ---- */
 
 TEST_F(Large, ASecondFreeIsRefused)
@@ -966,6 +981,8 @@ TEST_F(Large, APointerIntoABlockIsRefused)
         EXPECT_FALSE(hk_large_free(p + 4096, &fault));
         EXPECT_EQ(fault.kind, HK_FAULT_INSIDE);
         EXPECT_EQ(fault.block, p);
+        EXPECT_EQ(fault.block_size, hk_large_usable(p));
+        EXPECT_FALSE(hk_large_resize(p + 4096, n / 2));
         EXPECT_EQ(fault.block_size, hk_large_usable(p));
         free(p);
     }
