@@ -117,6 +117,7 @@ HK_NOINLINE static void *hk_alloc_class(unsigned class, enum hk_wish wish, bool 
 
 static void *hk_alloc_large_try(size_t n, size_t alignment, enum hk_large_kind kind, bool zero, struct hk_fault *fault)
 {
+    hk_thread_register();
     void *p = hk_large_alloc(n, alignment, kind, zero);
     hk_maintain(fault);
     return p;
@@ -124,7 +125,8 @@ static void *hk_alloc_large_try(size_t n, size_t alignment, enum hk_large_kind k
 
 static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool zero)
 {
-    if (alignment > PTRDIFF_MAX || n > PTRDIFF_MAX - alignment)
+    const size_t all = (size_t)1 << HK_ADDRESS_BITS; /* more than there can be: nothing is given up for it */
+    if (alignment > all || n > all - alignment)
         return hk_no_memory();
     n += n == 0;
     struct hk_fault fault = HK_NO_FAULT;
@@ -353,6 +355,7 @@ size_t hk_malloc_many(size_t n, size_t count, void **out)
         struct hk_fault fault = HK_NO_FAULT;
         unsigned class = hk_class_of(n);
         size_t left = count;
+        hk_thread_register();
         hk_heap_enter(heap, &fault);
         for (unsigned more = 1; left > 0 && more > 0; left -= more) {
             unsigned want = (unsigned)hk_min(left, HK_SLAB_BLOCKS_MAX);

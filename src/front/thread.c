@@ -141,8 +141,12 @@ struct hk_heap *hk_thread_heap(void)
 void hk_thread_register(void)
 {
     struct hk_thread *self = &hk_self;
-    if (HK_LIKELY(self->counted) || !self->end_is_told || self->state == HK_THREAD_EXITED)
+    if (HK_LIKELY(self->counted))
         return;
+    if (self->state == HK_THREAD_NEW)
+        hk_thread_begin(self);
+    if (self->counted || !self->end_is_told || self->state == HK_THREAD_EXITED)
+        return; /* to begin may have allocated, and so counted it */
     self->counted = true;
     hk_maintenance_thread_allocates();
 }

@@ -34,7 +34,8 @@ extern HK_TLS struct hk_thread hk_self;
 
 /* The calling thread's heap, for a request that takes the slow path; NULL if the thread is a guest. */
 struct hk_heap *hk_thread_heap(void);
-/* Counts the calling thread for maintenance, at the first of its allocations that take the slow path. No lock held. */
+/* Counts the calling thread for maintenance, at the first of its allocations that take the slow path, of whatever size.
+ * No lock held. */
 void hk_thread_register(void);
 /* In the child of a fork: a key that another thread was making is made anew. */
 void hk_thread_after_fork(void);

@@ -5,6 +5,7 @@
  */
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <cstdint>
 #include <cstring>
 #include <string>
@@ -214,6 +215,22 @@ TEST_F(Alloc, TakesNoWrongPointerBack)
 }
 
 /* Each free is to be checked then, and no magazine is used. */
+/* Nothing is given up for what cannot be had. */
+TEST_F(Alloc, GivesNothingUpForWhatIsTooLargeForAnyProcess)
+{
+    hak_free(hak_malloc(3 << 20));
+    const size_t cached = hk_superslab_counts.cached;
+    ASSERT_GT(cached, 0u);
+    for (size_t n : {(size_t{1} << 48) + 1, size_t{1} << 60, size_t{PTRDIFF_MAX}}) {
+        errno = 0;
+        EXPECT_EQ(hak_malloc(n), nullptr);
+        EXPECT_EQ(errno, ENOMEM);
+        EXPECT_EQ(hak_aligned_alloc(size_t{1} << 20, n), nullptr);
+        EXPECT_EQ(hak_calloc(1, n), nullptr);
+    }
+    EXPECT_EQ(hk_superslab_counts.cached, cached);
+}
+
 TEST(AllocChecked, BorrowsNothing)
 {
     ASSERT_EQ(hak_option_set("checked", "1"), 0);

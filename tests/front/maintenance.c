@@ -1,6 +1,7 @@
 /*
  * Proves: the thread that the allocator makes for itself is there when it is of use, and disturbs nobody.
  *   alone    a program with one thread never has it, nor one whose other threads allocate nothing, but free;
+ *   large    it is there as well if both threads allocate nothing but large blocks;
  *   begins   it is there, by name, when a second thread's first allocation returns; all its signals are blocked; it is
  *            the same for good, however many threads come and go; errno is kept;
  *   rests    when nothing is to be done it does not run at all, and it comes back when there is;
@@ -117,6 +118,22 @@ static void *allocates_and_ends(void *argument)
     (void)argument;
     allocate_and_free(20);
     return NULL;
+}
+
+static void *allocates_large(void *argument)
+{
+    errno = 77;
+    void *p = malloc((size_t)4 << 20);
+    HK_CHECK(p != NULL && errno == 77, "malloc of 4 MiB; errno became %d", errno);
+    HK_CHECK((hk_own_task() != 0) == (argument != NULL), "the allocator has thread %d", hk_own_task());
+    free(p);
+    return NULL;
+}
+
+static void run_large(void)
+{
+    allocates_large(NULL);
+    hk_join(hk_thread(allocates_large, &(char){0}));
 }
 
 static void run_begins(void)
@@ -391,6 +408,8 @@ static void run(const char *scene)
     hk_watchdog(55);
     if (strcmp(scene, "alone") == 0)
         run_alone();
+    else if (strcmp(scene, "large") == 0)
+        run_large();
     else if (strcmp(scene, "begins") == 0)
         run_begins();
     else if (strcmp(scene, "rests") == 0)
@@ -411,8 +430,8 @@ static void run(const char *scene)
 
 int main(int argc, char **argv)
 {
-    static const char *const scenes[] = {"alone",       "begins",         "leaves", "rests",
-                                         "leaves_last", "leaves_at_rest", "forks",  "storm"};
+    static const char *const scenes[] = {"alone", "large",       "begins",         "leaves", "rests",
+                                         "forks", "leaves_last", "leaves_at_rest", "storm"};
     if (argc > 1) {
         run(argv[1]);
         return 0;
