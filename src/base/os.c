@@ -1,5 +1,7 @@
 #include "base/os.h"
 
+#include "base/bits.h"
+
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdlib.h>
@@ -7,6 +9,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 
@@ -45,16 +48,11 @@ static long hk_syscall(long number, long a, long b, long c, long d, long e, long
 /* The kernel reports an error as a value in [-4095, -1]. */
 HK_INLINE bool hk_syscall_failed(long result) { return (unsigned long)result > -4096ul; }
 
-HK_INLINE void hk_count(_Atomic size_t *counter, size_t n)
-{
-    atomic_fetch_add_explicit(counter, n, memory_order_relaxed);
-}
-
 static bool hk_counted(long result)
 {
     if (!hk_syscall_failed(result))
         return true;
-    hk_count(&hk_os_counts.failed, 1);
+    hk_add(&hk_os_counts.failed, 1);
     return false;
 }
 
@@ -77,18 +75,18 @@ HK_COLD size_t hk_os_ask_page_size(void)
 
 static void *hk_mmap(void *hint, size_t size, int protection)
 {
-    hk_count(&hk_os_counts.mmap, 1);
+    hk_add(&hk_os_counts.mmap, 1);
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection == PROT_NONE ? MAP_NORESERVE : 0);
     long p = hk_syscall(SYS_mmap, (long)hint, (long)size, protection, flags, -1, 0);
     if (!hk_counted(p))
         return NULL;
-    hk_count(&hk_os_counts.bytes_reserved, size);
+    hk_add(&hk_os_counts.bytes_reserved, size);
     return (void *)p;
 }
 
 bool hk_os_unmap(void *p, size_t size, size_t committed)
 {
-    hk_count(&hk_os_counts.munmap, 1);
+    hk_add(&hk_os_counts.munmap, 1);
     if (!hk_counted(hk_syscall(SYS_munmap, (long)p, (long)size, 0, 0, 0, 0)))
         return false;
     atomic_fetch_sub_explicit(&hk_os_counts.bytes_reserved, size, memory_order_relaxed);
@@ -121,7 +119,7 @@ void *hk_os_reserve(size_t size, size_t alignment) { return hk_mmap_aligned(NULL
 
 static bool hk_mprotect(void *p, size_t size, int protection)
 {
-    hk_count(&hk_os_counts.mprotect, 1);
+    hk_add(&hk_os_counts.mprotect, 1);
     return hk_counted(hk_syscall(SYS_mprotect, (long)p, (long)size, protection, 0, 0, 0));
 }
 
@@ -145,7 +143,7 @@ void *hk_os_map(size_t size, size_t alignment) { return hk_os_map_at(NULL, size,
 
 static bool hk_madvise(void *p, size_t size, int advice)
 {
-    hk_count(&hk_os_counts.madvise, 1);
+    hk_add(&hk_os_counts.madvise, 1);
     return hk_counted(hk_syscall(SYS_madvise, (long)p, (long)size, advice, 0, 0, 0));
 }
 
@@ -172,7 +170,7 @@ bool hk_os_purge(void *p, size_t size) { return hk_madvise(p, size, MADV_DONTNEE
 
 bool hk_os_decommit(void *p, size_t size)
 {
-    hk_count(&hk_os_counts.mmap, 1);
+    hk_add(&hk_os_counts.mmap, 1);
     if (!hk_counted(hk_syscall(SYS_mmap, (long)p, (long)size, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0)))
         return false;
@@ -221,21 +219,21 @@ bool hk_os_read_file(const char *path, char *to, size_t size)
 
 bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size)
 {
-    hk_count(&hk_os_counts.mremap, 1);
+    hk_add(&hk_os_counts.mremap, 1);
     if (!hk_counted(hk_syscall(SYS_mremap, (long)p, (long)old_size, (long)new_size, 0, 0, 0)))
         return false;
-    hk_count(&hk_os_counts.bytes_reserved, new_size - old_size);
+    hk_add(&hk_os_counts.bytes_reserved, new_size - old_size);
     hk_count_committed(new_size - old_size);
     return true;
 }
 
 void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size)
 {
-    hk_count(&hk_os_counts.mremap, 1);
+    hk_add(&hk_os_counts.mremap, 1);
     long to = hk_syscall(SYS_mremap, (long)p, (long)old_size, (long)new_size, MREMAP_MAYMOVE, 0, 0);
     if (!hk_counted(to))
         return NULL;
-    hk_count(&hk_os_counts.bytes_reserved, new_size - old_size);
+    hk_add(&hk_os_counts.bytes_reserved, new_size - old_size);
     hk_count_committed(new_size - old_size);
     return (void *)to;
 }
@@ -272,22 +270,46 @@ uint64_t hk_os_now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-static int hk_stderr = 2; /* constant after start */
+/* Standard error as it was at start; constant since. */
+static struct {
+    int descriptor; /* 0 if it was not kept */
+    dev_t device;
+    ino_t inode;
+} hk_kept;
 
 /* Descriptors from here on are rarely a program's own. */
 #define HK_KEPT_DESCRIPTOR 100
 
+static bool hk_status(int descriptor, struct stat *status)
+{
+    return !hk_syscall_failed(hk_syscall(SYS_fstat, descriptor, (long)status, 0, 0, 0, 0));
+}
+
 void hk_os_keep_stderr(void)
 {
+    struct stat status;
     long kept = hk_syscall(SYS_fcntl, 2, F_DUPFD_CLOEXEC, HK_KEPT_DESCRIPTOR, 0, 0, 0);
-    if (!hk_syscall_failed(kept))
-        hk_stderr = (int)kept;
+    if (hk_syscall_failed(kept) || !hk_status((int)kept, &status))
+        return;
+    hk_kept.descriptor = (int)kept;
+    hk_kept.device = status.st_dev;
+    hk_kept.inode = status.st_ino;
+}
+
+/* What was kept, unless the program has closed it, and has something else there by now. */
+static int hk_stderr(void)
+{
+    struct stat status;
+    bool kept = hk_kept.descriptor != 0 && hk_status(hk_kept.descriptor, &status) &&
+                status.st_dev == hk_kept.device && status.st_ino == hk_kept.inode;
+    return kept ? hk_kept.descriptor : 2;
 }
 
 void hk_os_write_stderr(const char *text, size_t length)
 {
+    int descriptor = hk_stderr();
     while (length > 0) {
-        long n = hk_syscall(SYS_write, hk_stderr, (long)text, (long)length, 0, 0, 0);
+        long n = hk_syscall(SYS_write, descriptor, (long)text, (long)length, 0, 0, 0);
         if (n == -4 /* EINTR */)
             continue;
         if (n <= 0)

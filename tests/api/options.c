@@ -3,11 +3,14 @@
  *
  *   options           runs itself as a child in several environments
  *   options child     allocates in two threads and a forked process, says so on stdout, and ends well
+ *   options daemon    closes all descriptors from 3 on, as daemons do, and opens a file as each of many; says so on
+ *                     stdout, and ends with 1 if there is anything in the file when its exit handlers have run
  */
 #include "check.h"
 #include "child.h"
 
 #include <ctype.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -50,6 +53,26 @@ static int be_the_child(void)
     REQUIRE(waitpid(pid, &status, 0) == pid && status == 0);
     puts("ran");
     return 0;
+}
+
+static int be_a_daemon(void)
+{
+    enum { FROM = 3, TO = 300 };
+    char name[] = "/tmp/hakmem-options-XXXXXX";
+    for (int fd = FROM; fd < TO; fd++)
+        close(fd);
+    int file = mkstemp(name);
+    REQUIRE(file == FROM && unlink(name) == 0);
+    for (int fd = FROM + 1; fd < TO; fd++)
+        REQUIRE(dup2(file, fd) == fd);
+    pid_t pid = fork();
+    REQUIRE(pid >= 0);
+    if (pid == 0)
+        exit(0);
+    int status;
+    REQUIRE(waitpid(pid, &status, 0) == pid && status == 0);
+    puts("ran");
+    return lseek(file, 0, SEEK_END) != 0;
 }
 
 /* ---- The parent ---- */
@@ -181,6 +204,17 @@ static void stats_at_exit(void)
     expect_lines(0, "HAKMEM_STATS=0");
 }
 
+/* What is kept of standard error is not mistaken for what the program has there later. */
+static void stats_of_a_daemon(void)
+{
+    const char *const arguments[] = {"daemon", NULL}, *const environment[] = {"HAKMEM_STATS=1", NULL};
+    child_run(&child, "/proc/self/exe", arguments, environment);
+    CHECK(child_exited(&child, 0) && strcmp(child.out, "ran\n") == 0);
+    CHECK(printed_stats());
+    if (!child_exited(&child, 0) || !printed_stats())
+        child_show(&child, "a daemon with HAKMEM_STATS=1");
+}
+
 static void on_error_takes_its_words(void)
 {
     static const char *const settings[] = {"HAKMEM_ON_ERROR=abort", "HAKMEM_ON_ERROR=warn", "HAKMEM_ON_ERROR=ignore"};
@@ -213,6 +247,8 @@ int main(int argc, char **argv)
 {
     if (argc > 1 && strcmp(argv[1], "child") == 0)
         return be_the_child();
+    if (argc > 1 && strcmp(argv[1], "daemon") == 0)
+        return be_a_daemon();
     if (skipped_without_hakmem("these are options of hakmem"))
         return CHECK_SKIPPED;
     nothing_is_said_unasked();
@@ -220,6 +256,7 @@ int main(int argc, char **argv)
     bad_values();
     help_lists_every_option();
     stats_at_exit();
+    stats_of_a_daemon();
     on_error_takes_its_words();
     profiles();
     return check_result();
