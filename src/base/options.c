@@ -140,9 +140,10 @@ static bool hk_parse_limit(const struct hk_option_info *info, const char *text, 
     }
     if (length < 2 || text[length - 1] != '%')
         return hk_parse_number(info, text, value);
-    bool valid = hk_str_to_u64(text, length - 1, value) && *value >= 1 && *value <= 100;
+    if (!hk_str_to_u64(text, length - 1, value) || *value < 1 || *value > 100)
+        return false;
     *value |= HK_LIMIT_PERCENT;
-    return valid;
+    return true;
 }
 
 static bool hk_parse_trace(const char *text, uint64_t *value)

@@ -9,7 +9,6 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "front/thread.h"
-#include "heap/clock.h"
 #include "heap/heaps.h"
 #include "heap/large.h"
 #include "heap/limit.h"
@@ -65,7 +64,6 @@ static void hk_maintenance_work(void)
         ticks = hk_process_ticks();
         quiet_ms = ticks - before < HK_QUIET_TICKS ? quiet_ms + wait_ms : 0;
         still_ms = ticks == before ? still_ms + wait_ms : 0;
-        hk_clock_look();
         struct hk_fault fault = HK_NO_FAULT;
         size_t bytes = hk_purge(hk_level_after(quiet_ms, still_ms), 0, SIZE_MAX, &fault);
         hk_fault_check(&fault, "free");

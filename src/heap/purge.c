@@ -156,6 +156,7 @@ size_t hk_purge_prewarmed(void) { return hk_get(&hk_prewarmed); }
 
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault)
 {
+    hk_clock_look(); /* the process may have slept */
     bool all = level == HK_PURGE_ALL;
     /* What a pass takes from sleeping threads is as young as the pass, and as idle as they: if all sleep, it goes. */
     bool any_age = level >= HK_PURGE_STILL;

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <future>
 #include <string>
@@ -166,6 +167,18 @@ TEST_F(HakPurge, AfterASecondDecayLeavesTheWarmBudgetAndQuietNothing)
     EXPECT_EQ(idle_bytes(), 0u);
     EXPECT_EQ(hak_purge(HAK_PURGE_QUIET), 0u);
     EXPECT_EQ(hak_purge(HAK_PURGE_ALL), 0u);
+    free(pins);
+}
+
+/* Nobody has looked at the time meanwhile. */
+TEST_F(HakPurge, KnowsThatTheProcessHasSlept)
+{
+    atomic_store(&hk_clock, 1u); /* other tests have moved it on */
+    hk_clock_look();
+    Blocks pins = make_idle(20 * kMib);
+    const size_t idle = idle_bytes();
+    std::this_thread::sleep_for(std::chrono::milliseconds(1600));
+    EXPECT_EQ(hak_purge(HAK_PURGE_QUIET), idle);
     free(pins);
 }
 
