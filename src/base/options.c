@@ -24,7 +24,7 @@ enum hk_option_type {
 #define HK_WORDS_MAX 5
 #define HK_WORD_LENGTH 12
 
-/* Lists of words, NULL-terminated where shorter than HK_WORDS_MAX; a word's position is the option's value. */
+/* Lists of words; a word's position is the option's value. */
 static const char hk_words[][HK_WORDS_MAX][HK_WORD_LENGTH] = {
     [HK_TYPE_profile] = {"default", "throughput", "low-memory", "hardened", "debug"},
     [HK_TYPE_on_error] = {[HK_ON_ERROR_ABORT] = "abort", [HK_ON_ERROR_WARN] = "warn", [HK_ON_ERROR_IGNORE] = "ignore"},

@@ -1,7 +1,8 @@
 /*
- * The operating system. Every system call that hakmem makes is in os.c, made directly and not through the C library
+ * The operating system. The system calls that hakmem makes are in os.c, made directly and not through the C library
  * (but for clock_gettime and getauxval, which make none, and abort): no errno is touched, no cancellation point is met,
- * and nothing that interposes on mmap is called.
+ * and nothing that interposes on mmap is called. Besides there is only what the C library calls when it makes the
+ * maintenance thread for us, or sets a thread's destructor.
  *
  * In steady state only mmap, munmap, mprotect, madvise, mremap and futex are used, so that a process in a seccomp
  * sandbox keeps running. Addresses and sizes are multiples of the page size unless a function says otherwise.
@@ -12,9 +13,9 @@
 
 #include "base/base.h"
 
-/* The page size, read from the kernel at first use: 4, 16 or 64 KiB. */
-size_t hk_os_ask_page_size(void);
 extern _Atomic size_t hk_os_page_size_known; /* 0 until first asked */
+size_t hk_os_ask_page_size(void);
+/* The page size, read from the kernel at first use: 4, 16 or 64 KiB. */
 HK_INLINE size_t hk_os_page_size(void)
 {
     size_t size = atomic_load_explicit(&hk_os_page_size_known, memory_order_relaxed);

@@ -244,7 +244,7 @@ static void hk_free_direct(void *p, struct hk_fault *fault)
             return;
         hk_heap_enter(owner, fault);
         left = hk_heap_accept(owner, &p, 1, NULL, fault); /* one, if the slab was adopted meanwhile */
-        owner->counts.direct_frees++;
+        owner->counts.direct_frees += left == 0;
         hk_heap_leave(owner, fault);
     }
 }

@@ -27,14 +27,19 @@ void *hk_realloc_any(void *p, size_t n, const char *call);
 /* In realloc.c. True if p holds n bytes after the call, without having moved. */
 bool hk_expand_block(void *p, size_t n);
 
+/* As free. */
 void hk_free_any(void *p, const char *call);
-/* Reports a size above what may be used. */
+/* The same; reports a size above what may be used. */
 void hk_free_with_size(void *p, size_t n, const char *call);
 
+/* Bytes of a block that may be used; 0 for what is in no block. p may point anywhere into a block of a slab. */
 size_t hk_usable(const void *p);
+/* What may be used of a block that is allocated with n bytes. */
 size_t hk_good(size_t n);
 
+/* Allocates count blocks of n bytes. Returns how many; the rest of out is NULL. */
 size_t hk_malloc_many(size_t n, size_t count, void **out);
+/* Frees count blocks, or NULLs, of whatever sizes. */
 void hk_free_many(void *const *blocks, size_t count);
 
 /* Gives what the calling thread's magazines and outbox hold back to the slabs. */

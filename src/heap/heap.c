@@ -241,7 +241,6 @@ static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, s
         slab = hk_heap_acquire_slots(heap, class);
         if (slab == NULL)
             return NULL;
-        hk_bin_set(slab, HK_BIN_FULL);
         hk_slab_trim_tail(slab, class);
         hk_slab_init(slab, class, heap);
         hk_heap_count_slab(heap, class, 1);

@@ -101,8 +101,8 @@ struct hk_heap {
     uint32_t victim;              /* class at which the search for capacity to take stands */
     struct hk_heap *next;         /* all heaps; constant once linked */
     struct hk_heap *next_parked;  /* by hk_heaps_lock */
-    void *thread;                 /* the thread whose magazines these are, for the fork child and for hk_heap_obtain;
-                                     may be read without the lock */
+    void *thread;                 /* whose magazines these are, for the fork child and for hk_heap_obtain; by
+                                     hk_heaps_lock */
 
     /* Pushed by anybody, taken as a whole by lock holders. */
     HK_CACHE_ALIGNED struct hk_parcel *_Atomic pending; /* parcels for this heap */

@@ -66,7 +66,7 @@ static void hk_heap_abandon(struct hk_heap *heap)
 static void hk_heap_reclaim(const void *thread)
 {
     HK_EACH_HEAP (heap) {
-        if (__atomic_load_n(&heap->thread, __ATOMIC_RELAXED) != thread)
+        if (heap->thread != thread)
             continue;
         hk_lock_acquire(&heap->lock);
         hk_heap_abandon(heap);

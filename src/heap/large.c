@@ -575,14 +575,13 @@ static bool hk_mapping_resize(struct hk_large *record, size_t n)
 {
     if (record->medium && n > HK_MEDIUM_MAX) /* it becomes a large one, and goes where there is room for more */
         return false;
-    size_t offset = (size_t)(record->start - record->base);
-    size_t size = hk_growing_size(offset + n);
-    bool fits = offset + n <= record->size && (size >= record->size || n > record->usable);
+    size_t size = hk_growing_size(n);
+    bool fits = n <= record->size && (size >= record->size || n > record->usable);
     if (size < record->size && !fits)
         hk_mapping_shrink(record, size);
     else if (!fits && !hk_mapping_grow(record, size))
         return false;
-    record->usable = record->size - offset;
+    record->usable = record->size;
     if (hk_mapping_is_aligned(record))
         hk_mapping_advise(record);
     return true;
@@ -612,8 +611,9 @@ void *hk_large_remap(void *p, size_t n)
 {
     hk_key key = hk_key_of(p);
     struct hk_large *record = hk_record_of_key(key);
-    if (record == NULL || !record->mapping || record->start != record->base)
+    if (record == NULL || !record->mapping)
         return NULL;
+    hk_assert(record->start == record->base);
     size_t size = hk_growing_size(n);
     size_t grown = hk_sub_sat(size, record->size);
     bool medium = record->medium && n <= HK_MEDIUM_MAX;

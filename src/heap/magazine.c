@@ -50,20 +50,17 @@ static void hk_blocks_move(void **to, void *const *from, unsigned n) { memmove(t
 static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], unsigned capacity)
 {
     struct hk_heap_class *c = &heap->classes[class];
-    unsigned n = 0;
-    void **old_bottom = NULL;
-    if (c->capacity != 0) {
-        old_bottom = hk_magazine_bottom(heap, class);
-        n = (unsigned)(tops[class] - old_bottom);
-    }
+    unsigned before = c->capacity;
+    void **old_bottom = hk_magazine_bottom(heap, class);
     heap->magazine_bytes += hk_budgeted_bytes(class, capacity);
-    heap->magazine_bytes -= hk_budgeted_bytes(class, c->capacity);
+    heap->magazine_bytes -= hk_budgeted_bytes(class, before);
     c->capacity = (uint8_t)capacity;
     if (capacity == 0) {
         c->held = 0;
         tops[class] = HK_NO_MAGAZINE;
         return;
     }
+    unsigned n = before == 0 ? 0 : (unsigned)(tops[class] - old_bottom);
     void **bottom = hk_magazine_bottom(heap, class);
     if (n > 0)
         hk_blocks_move(bottom + 1, old_bottom + 1, n);
@@ -192,11 +189,7 @@ void hk_magazine_close(struct hk_heap *heap, unsigned class, void **tops[HK_NCLA
 
 void hk_magazine_abandon(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES])
 {
-    struct hk_heap_class *c = &heap->classes[class];
-    heap->magazine_bytes -= hk_budgeted_bytes(class, c->capacity);
-    c->capacity = 0;
-    c->held = 0;
-    tops[class] = HK_NO_MAGAZINE;
+    hk_magazine_set_capacity(heap, class, tops, 0);
 }
 
 /* ---- Growing within the budget, and shrinking ---- */

@@ -12,8 +12,6 @@
 
 #include "base/base.h"
 
-#define HK_HUGE_PAGE ((size_t)2 << 20)
-
 struct hk_mapping {
     char *base;
     size_t size;
@@ -25,11 +23,11 @@ struct hk_mapping {
 
 /* Keeps a mapping, in the place of the oldest if there is no other. */
 void hk_mapping_cache_add(struct hk_mapping mapping, bool medium);
-/* Unmaps one that is not cached. If the kernel refuses (the map count is at its limit) it stays ours, without memory, in
- * the cache as long as there is room. */
+/* Unmaps one that is not cached. If the kernel refuses (the map count is at its limit) it stays ours, without memory,
+ * in the cache as long as there is room. */
 void hk_mapping_discard(struct hk_mapping mapping, bool medium);
-/* Unmaps cached mappings of both kinds, oldest first, and of the last one what is needed, until `keep` bytes are left or
- * `most` have gone, and only those that were freed before a time of hk_os_now_ms. Returns bytes. */
+/* Unmaps cached mappings of both kinds, oldest first, and of the last one what is needed, until `keep` bytes are left
+ * or `most` have gone, and only those that were freed before a time of hk_os_now_ms. Returns bytes. */
 size_t hk_mapping_cache_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 
 /* Where there is room for so much: in the place that has least room, or, for what is to grow, most. NULL if there is

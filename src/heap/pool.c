@@ -23,8 +23,8 @@ static struct {
 
 /* ---- Carved superslabs by room ---- */
 
-/* Slabs of so many slots have superslabs that others do not use. What a large block leaves would else serve small
- * slabs, which stay longer, and the next large block would find no room for its run, though most slots are free. */
+/* Slabs of so many slots have superslabs that others do not use. What they leave would else serve small slabs, which
+ * stay longer, and the next long one would find no room for its run, though most slots are free. */
 #define HK_LONG_RUN 8u
 
 static bool hk_class_is_long(unsigned class) { return hk_classes[class].slots >= HK_LONG_RUN; }
@@ -36,21 +36,9 @@ static uint32_t hk_free_slots(const struct hk_superslab *superslab)
 
 static unsigned hk_longest_run(uint32_t bits)
 {
-    uint32_t runs[6]; /* runs[k]: where 2^k bits are set */
-    runs[0] = bits;
-    for (unsigned k = 0; k < 5; k++)
-        runs[k + 1] = runs[k] & runs[k] >> (1u << k);
-    if (runs[5] != 0)
-        return 32;
     unsigned length = 0;
-    uint32_t starts = ~0u; /* of runs of that length */
-    for (unsigned k = 5; k-- > 0;) {
-        uint32_t longer = starts & runs[k] >> length;
-        if (longer != 0) {
-            starts = longer;
-            length += 1u << k;
-        }
-    }
+    for (; bits != 0; bits &= bits >> 1) /* each step takes one off every run */
+        length++;
     return length;
 }
 
@@ -178,9 +166,9 @@ static void hk_empty_each(struct hk_superslab *superslab, void (*change)(struct 
 
 /* ---- Whose a slot was ---- */
 
-/* What a slot's blocks held is in the caches of the processor that wrote it, and so is what is known of the slot: a heap
- * that takes the slots of another moves all that line by line. So it takes its own if it finds them soon: in the list
- * of the class, and at the heads of others, so many of each. Heaps are told apart by the low byte of their ids. */
+/* What a slot's blocks held is in the caches of the processor that wrote it, and so is what is known of the slot: a
+ * heap that takes the slots of another moves all that line by line. So it takes its own if it finds them soon: in the
+ * list of the class, and at the heads of others, so many of each. Heaps are told apart by the low byte of their ids. */
 #define HK_OWN_LOOKS 4u
 
 static uint8_t hk_slot_user(hk_key key) { return (uint8_t)hk_key_index(key); }

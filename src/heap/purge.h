@@ -29,7 +29,8 @@ enum hk_purge_level {
 extern struct hk_lock hk_purge_lock;
 
 /* Gives idle memory of the whole process back: `most` bytes, or as much more as the last mapping or slab is large, and
- * all but `pad` bytes. Returns bytes. No lock held. */
+ * all but `pad` bytes. Returns bytes. No lock held. A `most` other than SIZE_MAX is for hk_purge_tick alone: such
+ * passes go on where the last one ended. */
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault);
 
 /* Purges about as much idle memory as is begun without memory, `grown` bytes: for slabs of a heap whose lock is held,

@@ -19,7 +19,6 @@ static _Atomic uintptr_t hk_stretches_at;
 
 /* So far below what the kernel places by itself: that reaches them when it has filled the room between. */
 #define HK_STRETCHES_BELOW ((uintptr_t)64 << 30)
-#define HK_STRETCHES_ALIGN ((uintptr_t)2 << 20)
 
 /* 0 if there is no room for them. What the kernel chose at random stays random. */
 static uintptr_t hk_stretches_find(void)
@@ -29,7 +28,7 @@ static uintptr_t hk_stretches_find(void)
     if (probe == NULL)
         return 0;
     hk_os_unmap(probe, page, 0);
-    uintptr_t at = hk_sub_sat((uintptr_t)probe, HK_STRETCHES_BELOW) & ~(HK_STRETCHES_ALIGN - 1);
+    uintptr_t at = hk_sub_sat((uintptr_t)probe, HK_STRETCHES_BELOW) & ~(HK_HUGE_PAGE - 1);
     uintptr_t none = 0;
     if (at > HK_STRETCHES_BELOW)
         atomic_compare_exchange_strong_explicit(&hk_stretches_at, &none, at, memory_order_relaxed,
