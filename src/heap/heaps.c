@@ -220,7 +220,7 @@ void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
             slabs |= hk_heap_dissolve_begin(heap, parked_before, fault);
     if (!slabs)
         return;
-    struct hk_slab_cursor cursor = {0};
+    struct hk_superslab_cursor cursor = {0};
     struct hk_slab *found[HK_SLOTS_PER_SUPERSLAB];
     for (unsigned n; (n = hk_pool_next_slabs(&cursor, found)) != 0;)
         for (unsigned i = 0; i < n; i++)

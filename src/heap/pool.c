@@ -566,7 +566,6 @@ struct hk_slot_purge {
     uint32_t empty_before;
     size_t keep, most; /* bytes */
     bool spare;        /* what was populated: it is growth itself, and soon in use */
-    size_t bytes;
 };
 
 static size_t hk_empty_to_purge(const struct hk_slot_purge *purge)
@@ -574,105 +573,76 @@ static size_t hk_empty_to_purge(const struct hk_slot_purge *purge)
     return (hk_pool_counts.slots_empty - (purge->spare ? hk_pool_counts.slots_populated : 0)) * HK_SLOT_SIZE;
 }
 
-static void hk_window_purge(struct hk_window *window, void *context)
+/* Those slots of a superslab that a purge is for. */
+static uint32_t hk_slots_to_purge(struct hk_superslab *superslab, const struct hk_slot_purge *purge)
 {
-    struct hk_slot_purge *purge = context;
-    uint32_t at = 0;
-    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
-        if (superslab->state != HK_SUPERSLAB_CARVED || superslab->empty == 0 ||
-            __atomic_load_n(&superslab->populating, __ATOMIC_RELAXED))
-            continue;
-        uint32_t old = 0;
-        for (uint32_t rest = superslab->empty; rest != 0;) {
-            const struct hk_slab *run = &superslab->table->slabs[hk_lowest_bit32(rest)];
-            rest &= ~hk_empty_mask(run);
-            if (run->used_at < purge->empty_before)
-                old |= hk_empty_mask(run);
-        }
-        if (purge->spare)
-            old &= ~superslab->populated;
-        if (old == 0)
-            continue;
-        if (purge->bytes >= purge->most ||
-            hk_empty_to_purge(purge) - hk_count_bits32(old) * HK_SLOT_SIZE < purge->keep)
-            return;
-        purge->bytes += hk_superslab_purge_slots(superslab, old);
+    if (superslab->state != HK_SUPERSLAB_CARVED || __atomic_load_n(&superslab->populating, __ATOMIC_RELAXED))
+        return 0;
+    uint32_t old = 0;
+    for (uint32_t rest = superslab->empty; rest != 0;) {
+        const struct hk_slab *run = &superslab->table->slabs[hk_lowest_bit32(rest)];
+        rest &= ~hk_empty_mask(run);
+        if (run->used_at < purge->empty_before)
+            old |= hk_empty_mask(run);
     }
+    return purge->spare ? old & ~superslab->populated : old;
 }
 
-static size_t hk_slots_purge(struct hk_slot_purge purge)
+static size_t hk_slots_purge(const struct hk_slot_purge *purge)
 {
+    size_t bytes = 0;
+    struct hk_superslab_cursor cursor = {0};
     hk_lock_acquire(&hk_pool_lock);
-    if (hk_empty_to_purge(&purge) > purge.keep)
-        hk_window_each(hk_window_purge, &purge);
+    for (struct hk_superslab *superslab; bytes < purge->most && hk_empty_to_purge(purge) > purge->keep &&
+                                         (superslab = hk_superslabs_next(&cursor)) != NULL;) {
+        uint32_t slots = hk_slots_to_purge(superslab, purge);
+        if (hk_empty_to_purge(purge) - hk_count_bits32(slots) * HK_SLOT_SIZE < purge->keep)
+            break;
+        if (slots != 0)
+            bytes += hk_superslab_purge_slots(superslab, slots);
+    }
     hk_lock_release(&hk_pool_lock);
-    return purge.bytes;
+    return bytes;
 }
 
 size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most)
 {
-    return hk_slots_purge((struct hk_slot_purge){.empty_before = empty_before, .keep = keep, .most = most});
+    return hk_slots_purge(&(struct hk_slot_purge){.empty_before = empty_before, .keep = keep, .most = most});
 }
 
 size_t hk_pool_pay(size_t keep, size_t most)
 {
-    return hk_slots_purge((struct hk_slot_purge){
+    return hk_slots_purge(&(struct hk_slot_purge){
         .empty_before = UINT32_MAX, .keep = keep, .most = most, .spare = true});
 }
 
-struct hk_slab_visit {
-    void (*visit)(struct hk_slab *slab, void *context);
-    void *context;
-};
+/* ---- Walks ---- */
 
-static void hk_window_visit_slabs(struct hk_window *window, void *context)
+unsigned hk_superslab_slabs(struct hk_superslab *superslab, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB])
 {
-    const struct hk_slab_visit *v = context;
-    uint32_t at = 0;
-    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
-        if (superslab->state != HK_SUPERSLAB_CARVED)
-            continue;
-        for (unsigned s = 0; s < HK_SLOTS_PER_SUPERSLAB; s++) {
-            struct hk_slab *slab = &superslab->table->slabs[s];
-            if (((superslab->active >> s) & 1) != 0 && hk_slab_owner(slab) != NULL && hk_slab_is_first(slab))
-                v->visit(slab, v->context);
-        }
+    unsigned n = 0;
+    for (uint32_t rest = superslab->state == HK_SUPERSLAB_CARVED ? superslab->active : 0; rest != 0; rest &= rest - 1) {
+        struct hk_slab *slab = &superslab->table->slabs[hk_lowest_bit32(rest)];
+        if (hk_slab_owner(slab) != NULL && hk_slab_is_first(slab))
+            out[n++] = slab;
     }
+    return n;
 }
 
-void hk_pool_each_slab(void (*visit)(struct hk_slab *slab, void *context), void *context)
-{
-    struct hk_slab_visit v = {visit, context};
-    hk_window_each(hk_window_visit_slabs, &v);
-}
-
-unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB])
+unsigned hk_pool_next_slabs(struct hk_superslab_cursor *cursor, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB])
 {
     unsigned n = 0;
     hk_lock_acquire(&hk_pool_lock);
-    if (cursor->window == NULL)
-        cursor->window = hk_window_first();
-    while (n == 0 && cursor->window != NULL) {
-        struct hk_superslab *superslab = hk_window_next_superslab(cursor->window, &cursor->superslab);
-        if (superslab == NULL)
-            *cursor = (struct hk_slab_cursor){.window = cursor->window->next};
-        if (superslab == NULL || superslab->state != HK_SUPERSLAB_CARVED)
-            continue;
-        for (uint32_t rest = superslab->active; rest != 0; rest &= rest - 1) {
-            struct hk_slab *slab = &superslab->table->slabs[hk_lowest_bit32(rest)];
-            if (hk_slab_owner(slab) != NULL && hk_slab_is_first(slab))
-                out[n++] = slab;
-        }
-    }
+    for (struct hk_superslab *superslab; n == 0 && (superslab = hk_superslabs_next(cursor)) != NULL;)
+        n = hk_superslab_slabs(superslab, out);
     hk_lock_release(&hk_pool_lock);
     return n;
 }
 
-static void hk_pool_window_after_fork(struct hk_window *window, void *context)
+void hk_pool_after_fork(void)
 {
-    (void)context;
-    uint32_t at = 0;
-    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
+    struct hk_superslab_cursor cursor = {0};
+    for (struct hk_superslab *superslab; (superslab = hk_superslabs_next(&cursor)) != NULL;) {
         if (superslab->state != HK_SUPERSLAB_CARVED || superslab->purging == 0)
             continue;
         uint32_t purging = superslab->purging;
@@ -686,5 +656,3 @@ static void hk_pool_window_after_fork(struct hk_window *window, void *context)
         hk_superslab_rebin(superslab);
     }
 }
-
-void hk_pool_after_fork(void) { hk_window_each(hk_pool_window_after_fork, NULL); }

@@ -31,21 +31,15 @@ size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most);
  * not used yet, which count as neither. */
 size_t hk_pool_pay(size_t keep, size_t most);
 
-/* Where a walk over all slabs stands; all zero at first, and again when it has been through them all. */
-struct hk_slab_cursor {
-    struct hk_window *window;
-    uint32_t superslab;
-};
-/* The next slabs, at most a superslab's; 0 at the end. They may change at any time: the caller takes their owner's lock
- * and looks again. Takes the pool's lock. */
-unsigned hk_pool_next_slabs(struct hk_slab_cursor *cursor, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB]);
+/* The slabs of a superslab that have an owner. Returns how many. The pool's lock is held. */
+unsigned hk_superslab_slabs(struct hk_superslab *superslab, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB]);
+/* Those of the next superslab that has any; 0 at the end. They may change at any time: the caller takes their owner's
+ * lock and looks again. Takes the pool's lock. */
+unsigned hk_pool_next_slabs(struct hk_superslab_cursor *cursor, struct hk_slab *out[HK_SLOTS_PER_SUPERSLAB]);
 
 /* In the child of a fork: slots that another thread was purging are EMPTY again, and what it was prewarming is free.
  * Lock held. */
 void hk_pool_after_fork(void);
-
-/* Calls visit for each ACTIVE slab that has an owner. Takes no lock: the caller holds the pool's, or all. */
-void hk_pool_each_slab(void (*visit)(struct hk_slab *slab, void *context), void *context);
 
 struct hk_pool_counts {
 #define HK_POOL_COUNTER(name, doc) size_t name;

@@ -93,7 +93,7 @@ static size_t hk_slab_purge(struct hk_slab *slab, uint32_t used_before, struct h
 }
 
 /* Walks over all slabs, from where the cursor stands, until `most` bytes have gone or so many slabs were looked at. */
-static void hk_purge_holes(struct hk_slab_cursor *cursor, uint32_t used_before, size_t most, size_t most_looks,
+static void hk_purge_holes(struct hk_superslab_cursor *cursor, uint32_t used_before, size_t most, size_t most_looks,
                            size_t *bytes, struct hk_fault *fault)
 {
     struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
@@ -108,7 +108,7 @@ static void hk_purge_holes(struct hk_slab_cursor *cursor, uint32_t used_before, 
 }
 
 /* Where the walk of those stands that give back only so much at a time; they do not wait for each other. */
-static struct hk_slab_cursor hk_purge_walk;
+static struct hk_superslab_cursor hk_purge_walk;
 static atomic_flag hk_purge_walk_taken = ATOMIC_FLAG_INIT;
 
 static bool hk_purge_walk_begin(void)
@@ -185,7 +185,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     keep = hk_sub_sat(keep, hk_empty_bytes());
     size_t idle = hk_heaps_idle_bytes();
     if (idle > keep) {
-        struct hk_slab_cursor whole = {0};
+        struct hk_superslab_cursor whole = {0};
         bool bounded = most != SIZE_MAX;
         if (keep != 0 && most > bytes + idle - keep)
             most = bytes + idle - keep;

@@ -534,11 +534,10 @@ bool hk_superslabs_unmap_free(void)
     return any;
 }
 
-static void hk_superslabs_window_after_fork(struct hk_window *window, void *context)
+void hk_superslabs_after_fork(void)
 {
-    (void)context;
-    uint32_t at = 0;
-    for (struct hk_superslab *superslab; (superslab = hk_window_next_superslab(window, &at)) != NULL;) {
+    struct hk_superslab_cursor cursor = {0};
+    for (struct hk_superslab *superslab; (superslab = hk_superslabs_next(&cursor)) != NULL;) {
         if (superslab->state == HK_SUPERSLAB_PURGING) {
             superslab->state = HK_SUPERSLAB_FREE;
             superslab->zero = false;
@@ -548,5 +547,3 @@ static void hk_superslabs_window_after_fork(struct hk_window *window, void *cont
         }
     }
 }
-
-void hk_superslabs_after_fork(void) { hk_window_each(hk_superslabs_window_after_fork, NULL); }

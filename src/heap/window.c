@@ -75,8 +75,23 @@ void hk_window_set_superslab(const void *base, struct hk_superslab *superslab)
 
 struct hk_window *hk_window_first(void) { return atomic_load_explicit(&hk_windows, memory_order_acquire); }
 
-void hk_window_each(void (*visit)(struct hk_window *window, void *context), void *context)
+/* The superslab with the least number that is *number or more, and the number after it in *number; NULL if there is
+ * none. */
+static struct hk_superslab *hk_window_next_superslab(const struct hk_window *window, uint32_t *number)
 {
-    for (struct hk_window *window = hk_window_first(); window != NULL; window = window->next)
-        visit(window, context);
+    struct hk_superslab *superslab = NULL;
+    *number = (uint32_t)hk_max(*number, window->first);
+    while (superslab == NULL && *number < window->end)
+        superslab = atomic_load_explicit(&window->superslabs[(*number)++], memory_order_relaxed);
+    return superslab;
+}
+
+struct hk_superslab *hk_superslabs_next(struct hk_superslab_cursor *cursor)
+{
+    struct hk_superslab *superslab = NULL;
+    if (cursor->window == NULL)
+        cursor->window = hk_window_first();
+    while (cursor->window != NULL && (superslab = hk_window_next_superslab(cursor->window, &cursor->number)) == NULL)
+        *cursor = (struct hk_superslab_cursor){.window = cursor->window->next};
+    return superslab;
 }

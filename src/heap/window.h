@@ -106,20 +106,15 @@ struct hk_window *hk_window_obtain(void);
 void hk_window_enter(struct hk_window *window, const void *p);
 /* Enters a superslab, or NULL, for the superslab-sized range that starts at base. The pool's lock is held. */
 void hk_window_set_superslab(const void *base, struct hk_superslab *superslab);
-/* The superslab with the least number that is *from or more, and the number after it in *from; NULL at the end. The
- * pool's lock is held. */
-HK_INLINE struct hk_superslab *hk_window_next_superslab(const struct hk_window *window, uint32_t *from)
-{
-    struct hk_superslab *superslab = NULL;
-    *from = (uint32_t)hk_max(*from, window->first);
-    while (superslab == NULL && *from < window->end)
-        superslab = atomic_load_explicit(&window->superslabs[(*from)++], memory_order_relaxed);
-    return superslab;
-}
+/* Where a walk over all superslabs stands: all zero at first, and again when it has been through them. */
+struct hk_superslab_cursor {
+    struct hk_window *window;
+    uint32_t number; /* of the next one to look at, in the window */
+};
+/* The next superslab; NULL at the end. The pool's lock is held, but may be dropped between two calls. */
+struct hk_superslab *hk_superslabs_next(struct hk_superslab_cursor *cursor);
 
 /* The first of the list of all windows; NULL if there is none. */
 struct hk_window *hk_window_first(void);
-/* Calls visit for every window that exists. */
-void hk_window_each(void (*visit)(struct hk_window *window, void *context), void *context);
 
 #endif

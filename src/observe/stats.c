@@ -9,15 +9,26 @@
 #include "heap/meta.h"
 #include "heap/remote.h"
 
-static void hk_add_slab(struct hk_slab *slab, void *context)
+static void hk_add_slab(const struct hk_slab *slab, struct hk_stats *stats)
 {
-    struct hk_stats *stats = context;
     struct hk_class_stats *class = &stats->classes[slab->class];
     size_t nblocks = hk_slab_class(slab)->nblocks;
     size_t free = hk_slab_nfree(slab);
     class->slabs++;
     class->free += free;
     class->live += nblocks - free; /* cached ones are taken off below */
+}
+
+/* The pool's lock is held. */
+static void hk_add_slabs(struct hk_stats *stats)
+{
+    struct hk_superslab_cursor cursor = {0};
+    for (struct hk_superslab *superslab; (superslab = hk_superslabs_next(&cursor)) != NULL;) {
+        struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
+        unsigned n = hk_superslab_slabs(superslab, slabs);
+        for (unsigned i = 0; i < n; i++)
+            hk_add_slab(slabs[i], stats);
+    }
 }
 
 /* What the magazines of other threads hold is known as of a slow path of theirs. What is sent from one heap to another
@@ -55,7 +66,7 @@ void hk_stats_read(struct hk_stats *stats)
     HK_EACH_HEAP (heap)
         hk_add_heap(heap, stats);
     hk_lock_acquire(&hk_pool_lock);
-    hk_pool_each_slab(hk_add_slab, stats);
+    hk_add_slabs(stats);
     stats->pool = hk_pool_counts;
     stats->slab_bytes = stats->pool.slots_active * HK_SLOT_SIZE;
     stats->superslabs = hk_superslab_counts;

@@ -27,12 +27,10 @@
 inline std::vector<hk_superslab *> all_superslabs()
 {
     std::vector<hk_superslab *> found;
-    auto visit = [](hk_window *window, void *context) {
+    for (hk_window *window = hk_window_first(); window != nullptr; window = window->next)
         for (hk_superslab *superslab : window->superslabs)
             if (superslab != nullptr)
-                static_cast<std::vector<hk_superslab *> *>(context)->push_back(superslab);
-    };
-    hk_window_each(visit, &found);
+                found.push_back(superslab);
     std::sort(found.begin(), found.end(), [](auto a, auto b) { return a->base < b->base; });
     return found;
 }
@@ -40,10 +38,10 @@ inline std::vector<hk_superslab *> all_superslabs()
 inline std::vector<hk_slab *> all_slabs()
 {
     std::vector<hk_slab *> found;
-    auto visit = [](hk_slab *slab, void *context) { static_cast<std::vector<hk_slab *> *>(context)->push_back(slab); };
-    hk_lock_acquire(&hk_pool_lock);
-    hk_pool_each_slab(visit, &found);
-    hk_lock_release(&hk_pool_lock);
+    hk_superslab_cursor cursor{};
+    hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
+    while (unsigned n = hk_pool_next_slabs(&cursor, slabs))
+        found.insert(found.end(), slabs, slabs + n);
     return found;
 }
 

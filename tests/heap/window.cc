@@ -112,20 +112,38 @@ TEST(Window, LeadsToSuperslabs)
     EXPECT_EQ(hk_superslab_of(at(bases[0])), &superslabs[0]);
 }
 
-TEST(Window, AllAreVisited)
+TEST(Window, AllAreInTheList)
 {
-    auto count = [] {
-        size_t n = 0;
-        hk_window_each([](hk_window *, void *context) { ++*static_cast<size_t *>(context); }, &n);
-        return n;
+    auto windows = [] {
+        std::set<hk_window *> seen;
+        for (hk_window *window = hk_window_first(); window != nullptr; window = window->next)
+            EXPECT_TRUE(seen.insert(window).second);
+        return seen;
     };
-    size_t before = count();
+    size_t before = windows().size();
     ASSERT_TRUE(hk_window_prepare(at(0x500000000000), 4 * kWindow));
-    EXPECT_EQ(count(), before + 4);
-    std::set<hk_window *> seen;
-    using Windows = std::set<hk_window *>;
-    hk_window_each([](hk_window *w, void *context) { static_cast<Windows *>(context)->insert(w); }, &seen);
-    EXPECT_EQ(seen.size(), before + 4);
+    EXPECT_EQ(windows().size(), before + 4);
+}
+
+TEST(Window, AWalkFindsEachSuperslabOnce)
+{
+    static hk_superslab superslabs[4];
+    const uintptr_t base = 0x510000000000;
+    const uintptr_t bases[] = {base, base + HK_SUPERSLAB_SIZE, base + kWindow - HK_SUPERSLAB_SIZE, base + 2 * kWindow};
+    ASSERT_TRUE(hk_window_prepare(at(base), 3 * kWindow));
+    for (unsigned i = 0; i < 4; i++)
+        hk_window_set_superslab(at(bases[i]), &superslabs[i]);
+    hk_superslab_cursor cursor{};
+    for (int walk = 0; walk < 2; walk++) {
+        std::multiset<hk_superslab *> found;
+        while (hk_superslab *superslab = hk_superslabs_next(&cursor))
+            found.insert(superslab);
+        for (hk_superslab &superslab : superslabs)
+            EXPECT_EQ(found.count(&superslab), 1u);
+        EXPECT_EQ(cursor.window, nullptr) << "and begins anew";
+    }
+    for (uintptr_t p : bases)
+        hk_window_set_superslab(at(p), nullptr);
 }
 
 } // namespace
