@@ -27,24 +27,14 @@ static void hk_bin_unlink(struct hk_heap *heap, struct hk_slab *slab)
 {
     if (slab->bin == HK_BIN_FULL || slab->bin == HK_BIN_CURRENT)
         return;
-    if (slab->prev != NULL)
-        slab->prev->next = slab->next;
-    else
-        heap->classes[slab->class].bins[slab->bin] = slab->next;
-    if (slab->next != NULL)
-        slab->next->prev = slab->prev;
+    hk_slab_unlink(&heap->classes[slab->class].bins[slab->bin], slab);
     hk_bin_set(slab, HK_BIN_FULL);
 }
 
 static void hk_bin_link(struct hk_heap *heap, struct hk_slab *slab, uint8_t bin)
 {
-    struct hk_slab **head = &heap->classes[slab->class].bins[bin];
     hk_bin_set(slab, bin);
-    slab->prev = NULL;
-    slab->next = *head;
-    if (slab->next != NULL)
-        slab->next->prev = slab;
-    *head = slab;
+    hk_slab_link(&heap->classes[slab->class].bins[bin], slab);
 }
 
 static uint8_t hk_bin_of(struct hk_slab *slab)

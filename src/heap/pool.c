@@ -47,9 +47,7 @@ static void hk_bin_remove(struct hk_superslab *superslab)
     if (superslab->bin == 0)
         return;
     struct hk_superslab **head = &hk_pool.bins[superslab->long_runs][superslab->bin];
-    *(superslab->prev != NULL ? &superslab->prev->next : head) = superslab->next;
-    if (superslab->next != NULL)
-        superslab->next->prev = superslab->prev;
+    hk_superslab_unlink(head, superslab);
     if (*head == NULL)
         hk_pool.bins_nonempty[superslab->long_runs] &= ~(1u << superslab->bin);
     superslab->bin = 0;
@@ -58,12 +56,7 @@ static void hk_bin_remove(struct hk_superslab *superslab)
 static void hk_bin_insert(struct hk_superslab *superslab, unsigned bin)
 {
     superslab->bin = (uint8_t)bin;
-    superslab->prev = NULL;
-    struct hk_superslab **head = &hk_pool.bins[superslab->long_runs][bin];
-    superslab->next = *head;
-    if (superslab->next != NULL)
-        superslab->next->prev = superslab;
-    *head = superslab;
+    hk_superslab_link(&hk_pool.bins[superslab->long_runs][bin], superslab);
     hk_pool.bins_nonempty[superslab->long_runs] |= 1u << bin;
 }
 
@@ -78,23 +71,14 @@ static uint32_t hk_empty_mask(const struct hk_slab *run) { return hk_slots_mask(
 
 static void hk_empty_link(struct hk_slab *run)
 {
-    run->prev = NULL;
-    run->next = hk_pool.empty[run->class];
-    if (run->next != NULL)
-        run->next->prev = run;
-    hk_pool.empty[run->class] = run;
+    hk_slab_link(&hk_pool.empty[run->class], run);
     hk_pool.empty_nonempty[run->class / 64] |= 1ull << (run->class % 64);
     hk_add_visibly(&hk_pool_counts.slots_empty, run->slots);
 }
 
 static void hk_empty_unlink(struct hk_slab *run)
 {
-    if (run->prev != NULL)
-        run->prev->next = run->next;
-    else
-        hk_pool.empty[run->class] = run->next;
-    if (run->next != NULL)
-        run->next->prev = run->prev;
+    hk_slab_unlink(&hk_pool.empty[run->class], run);
     if (hk_pool.empty[run->class] == NULL)
         hk_pool.empty_nonempty[run->class / 64] &= ~(1ull << (run->class % 64));
     hk_add_visibly(&hk_pool_counts.slots_empty, -(size_t)run->slots);

@@ -50,6 +50,22 @@ struct hk_slab {
     uint64_t free_words[HK_SLAB_WORDS_NEAR];
 };
 
+/* Puts a slab in front of a list; takes it out of the list that begins at *head. */
+HK_INLINE void hk_slab_link(struct hk_slab **head, struct hk_slab *slab)
+{
+    slab->prev = NULL;
+    slab->next = *head;
+    if (slab->next != NULL)
+        slab->next->prev = slab;
+    *head = slab;
+}
+HK_INLINE void hk_slab_unlink(struct hk_slab **head, struct hk_slab *slab)
+{
+    *(slab->prev != NULL ? &slab->prev->next : head) = slab->next;
+    if (slab->next != NULL)
+        slab->next->prev = slab->prev;
+}
+
 /* What is known of each slot of a slab, close together: long slabs have many. */
 struct hk_slot {
     uint32_t touched;      /* while no slab is here: bytes of the slot, from its start, that may have been written to */

@@ -66,34 +66,19 @@ static void hk_run_insert(struct hk_superslab *first, size_t length, size_t resi
     first->run = hk_superslab_next(first, length - 1)->run = (uint32_t)length;
     first->run_resident = (uint32_t)resident;
     unsigned bin = hk_run_bin(length);
-    struct hk_superslab *head = hk_superslabs.runs[bin];
-    first->prev = NULL;
-    first->next = head;
-    if (resident == 0 && head != NULL && head->run_resident != 0) {
-        /* Behind those with memory. */
-        struct hk_superslab *last = head;
-        while (last->next != NULL && last->next->run_resident != 0)
-            last = last->next;
-        first->prev = last;
-        first->next = last->next;
-        last->next = first;
-    } else {
-        hk_superslabs.runs[bin] = first;
-    }
-    if (first->next != NULL)
-        first->next->prev = first;
+    struct hk_superslab *before = NULL, *next = hk_superslabs.runs[bin];
+    if (resident == 0) /* behind those with memory */
+        for (; next != NULL && next->run_resident != 0; next = next->next)
+            before = next;
+    hk_superslab_link(before != NULL ? &before->next : &hk_superslabs.runs[bin], first);
+    first->prev = before;
     hk_superslabs.nonempty |= 1ull << bin;
 }
 
 static void hk_run_remove(struct hk_superslab *first)
 {
     unsigned bin = hk_run_bin(first->run);
-    if (first->prev != NULL)
-        first->prev->next = first->next;
-    else
-        hk_superslabs.runs[bin] = first->next;
-    if (first->next != NULL)
-        first->next->prev = first->prev;
+    hk_superslab_unlink(&hk_superslabs.runs[bin], first);
     if (hk_superslabs.runs[bin] == NULL)
         hk_superslabs.nonempty &= ~(1ull << bin);
 }

@@ -45,6 +45,22 @@ struct hk_superslab {
     bool was_large;        /* a large block was here since it was last carved: of its keys only the first may be set */
 };
 
+/* Puts a superslab in front of a list; takes it out of the list that begins at *head. */
+HK_INLINE void hk_superslab_link(struct hk_superslab **head, struct hk_superslab *superslab)
+{
+    superslab->prev = NULL;
+    superslab->next = *head;
+    if (superslab->next != NULL)
+        superslab->next->prev = superslab;
+    *head = superslab;
+}
+HK_INLINE void hk_superslab_unlink(struct hk_superslab **head, struct hk_superslab *superslab)
+{
+    *(superslab->prev != NULL ? &superslab->prev->next : head) = superslab->next;
+    if (superslab->next != NULL)
+        superslab->next->prev = superslab->prev;
+}
+
 extern struct hk_lock hk_pool_lock;
 
 HK_INLINE unsigned hk_slot_number(const void *p)
