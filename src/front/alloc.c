@@ -411,10 +411,10 @@ size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate)
     const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
     n = hk_min(n, all);
     if (populate)
-        hk_purge_keep_prewarmed(n * HK_SUPERSLAB_SIZE);
+        hk_prewarmed_keep(n * HK_SUPERSLAB_SIZE);
     size_t done = hk_pool_prewarm(n, class, populate);
     if (populate)
-        hk_purge_forget_prewarmed((n - done) * HK_SUPERSLAB_SIZE);
+        hk_prewarmed_forget((n - done) * HK_SUPERSLAB_SIZE);
     return done;
 }
 

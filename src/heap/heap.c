@@ -3,6 +3,7 @@
 #include "heap/clock.h"
 #include "heap/heaps.h"
 #include "heap/hole.h"
+#include "heap/payment.h"
 #include "heap/purge.h"
 
 /* ---- Slabs in bins ---- */

@@ -4,7 +4,7 @@
 
 #include "base/os.h"
 #include "heap/huge_pages.h"
-#include "heap/purge.h"
+#include "heap/payment.h"
 
 /* Blocks lo to hi of a slab, both included; none if lo > hi. */
 struct hk_block_range {
@@ -226,7 +226,7 @@ static void hk_block_return(struct hk_slab *slab, unsigned block)
     if (returned == 0)
         return;
     slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
-    atomic_fetch_add_explicit(&hk_purge_counts.hole_bytes_returned, returned * hk_os_page_size(), memory_order_relaxed);
+    hk_add(&hk_purge_counts.hole_bytes_returned, returned * hk_os_page_size());
     hk_purge_regret(returned * hk_os_page_size());
 }
 

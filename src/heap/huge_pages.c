@@ -4,7 +4,7 @@
 #include "base/os.h"
 #include "heap/heaps.h"
 #include "heap/limit.h"
-#include "heap/purge.h"
+#include "heap/payment.h"
 
 /* Each may cost two mappings, also when it has lost its advice: the kernel does not join again what was told apart when
  * it was touched. It allows 65,530. */

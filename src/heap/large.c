@@ -7,6 +7,7 @@
 #include "heap/limit.h"
 #include "heap/mapping_cache.h"
 #include "heap/meta.h"
+#include "heap/payment.h"
 #include "heap/purge.h"
 #include "heap/stretch.h"
 #include "heap/zero.h"
@@ -316,12 +317,12 @@ static void hk_large_pay(size_t bytes)
         return;
     size_t cached = hk_large_read_counts().cached_bytes;
     if (cached > 0) {
-        hk_purge_note_paid(hk_large_purge(hk_sub_sat(cached, bytes), UINT64_MAX, SIZE_MAX));
+        hk_payment_note(hk_large_purge(hk_sub_sat(cached, bytes), UINT64_MAX, SIZE_MAX));
         bytes = hk_sub_sat(bytes, cached);
     }
     size_t superslabs = (bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
     size_t paid = superslabs == 0 ? 0 : hk_superslabs_purge(0, UINT64_MAX, superslabs);
-    hk_purge_note_paid(paid);
+    hk_payment_note(paid);
     hk_purge_pay(superslabs * HK_SUPERSLAB_SIZE - paid, NULL);
 }
 

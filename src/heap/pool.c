@@ -6,7 +6,7 @@
 #include "heap/huge_pages.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
-#include "heap/purge.h"
+#include "heap/payment.h"
 
 struct hk_pool_counts hk_pool_counts;
 

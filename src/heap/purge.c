@@ -8,13 +8,10 @@
 #include "heap/hole.h"
 #include "heap/large.h"
 #include "heap/limit.h"
+#include "heap/payment.h"
 #include "heap/surplus.h"
 
 struct hk_lock hk_purge_lock = HK_LOCK_INIT(HK_RANK_PURGE);
-struct hk_purge_counts hk_purge_counts;
-
-/* Bytes that stay, though idle. */
-static _Atomic size_t hk_prewarmed;
 
 /* ---- Holes ---- */
 
@@ -136,20 +133,6 @@ static size_t hk_warm_budget(void)
     return hk_max(warm, HK_WARM_MIN);
 }
 
-void hk_purge_keep_prewarmed(size_t bytes)
-{
-    hk_add(&hk_prewarmed, bytes);
-}
-
-void hk_purge_forget_prewarmed(size_t bytes)
-{
-    size_t kept = hk_get(&hk_prewarmed);
-    while (!atomic_compare_exchange_weak_explicit(&hk_prewarmed, &kept, hk_sub_sat(kept, bytes), memory_order_relaxed,
-                                                  memory_order_relaxed)) {}
-}
-
-size_t hk_purge_prewarmed(void) { return hk_get(&hk_prewarmed); }
-
 /* How much one slow path gives back, and how many slabs it looks at: 8 MiB take some 1 or 2 ms. */
 #define HK_TICK_BYTES ((size_t)8 << 20)
 #define HK_TICK_LOOKS 1024u
@@ -165,8 +148,8 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     uint64_t before_ms = any_age ? UINT64_MAX : hk_sub_sat(now_ms, 1000);
     size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
     if (all)
-        hk_purge_forget_prewarmed(SIZE_MAX);
-    size_t prewarmed = hk_purge_prewarmed();
+        hk_prewarmed_forget(SIZE_MAX);
+    size_t prewarmed = hk_prewarmed_bytes();
     hk_add(&hk_purge_counts.purge_passes, 1);
     hk_add(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
     hk_heaps_dissolve_parked(before, fault);
@@ -253,7 +236,7 @@ void hk_purge_regret_mappings(size_t bytes)
 /* Gives back what the only thread of a process has dropped (surplus.h). */
 static void hk_purge_surplus(struct hk_heap *heap)
 {
-    size_t prewarmed = hk_purge_prewarmed();
+    size_t prewarmed = hk_prewarmed_bytes();
     struct hk_large_counts large = hk_large_read_counts();
     size_t apart = large.cached_bytes + hk_sub_sat(hk_cached_bytes() + hk_empty_bytes(), prewarmed);
     size_t in_slabs = hk_look(&heap->idle_bytes);
@@ -349,84 +332,14 @@ static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
     return bytes;
 }
 
-/* A program whose idle memory comes back into use soon does not fragment: to make it pay would only move its page
- * faults about. So what is paid is compared with what is regretted; when that is half, nothing is paid for a while,
- * which doubles each time. But what was found out about a small program does not hold for the large one that it has
- * become: if that has much idle memory, it is asked again. Racy counts do: they are hints. */
-static struct {
-    _Atomic size_t paid, regretted;
-    _Atomic uint32_t rest_until; /* coarse clock */
-    _Atomic size_t rest_up_to;   /* bytes in use */
-    _Atomic uint32_t rest;       /* how long the next rest will be */
-} hk_payment = {.rest = HK_CLOCK_SECOND};
-
-#define HK_PAID_MIN ((size_t)1 << 20) /* before that it is too early to tell */
-#define HK_REST_MAX (64 * HK_CLOCK_SECOND)
-#define HK_REST_GROWTH_MIN ((size_t)64 << 20) /* to ask costs a small program more than it saves */
-#define HK_REST_IDLE_PART 8u                  /* of what is in use: less is not much */
-
-void hk_purge_after_fork(void)
-{
-    hk_purge_walk_end();
-    hk_surplus_reset();
-    hk_set(&hk_surplus_mappings, 0);
-    hk_set(&hk_ticked_at, hk_clock_now());
-    hk_set(&hk_payment.paid, 0);
-    hk_set(&hk_payment.regretted, 0);
-    hk_set(&hk_payment.rest_until, 0);
-    hk_set(&hk_payment.rest, HK_CLOCK_SECOND);
-}
-
-static void hk_purge_blame(size_t bytes, bool in_vain)
-{
-    hk_add(&hk_purge_counts.regretted_bytes, bytes);
-    size_t surplus = hk_surplus_regret(bytes, in_vain); /* the payments had no part in it */
-    hk_add(&hk_payment.regretted, bytes - surplus);
-}
-
-void hk_purge_regret(size_t bytes) { hk_purge_blame(bytes, false); }
-
-void hk_purge_regret_holes(size_t bytes)
-{
-    hk_add(&hk_purge_counts.hole_bytes_in_vain, bytes);
-    hk_purge_blame(bytes, true);
-}
-
-/* Whether the program is another than when payments began to rest. */
-static bool hk_program_has_outgrown_rest(void)
-{
-    size_t in_use = hk_limit_in_use();
-    if (in_use <= hk_get(&hk_payment.rest_up_to))
-        return false;
-    size_t idle = hk_empty_bytes() + hk_cached_bytes() + hk_heaps_idle_bytes() + hk_large_read_counts().cached_bytes;
-    return idle >= in_use / HK_REST_IDLE_PART;
-}
-
 bool hk_purge_payment_rests(void)
 {
-    uint32_t now = hk_clock_now();
-    if (now < hk_get(&hk_payment.rest_until)) {
-        if (!hk_program_has_outgrown_rest())
-            return true;
-        hk_set(&hk_payment.rest_until, now);
-    }
-    size_t paid = hk_get(&hk_payment.paid);
-    if (paid < HK_PAID_MIN || hk_get(&hk_payment.regretted) < paid / 2)
-        return false;
-    uint32_t rest = hk_get(&hk_payment.rest);
     size_t in_use = hk_limit_in_use();
-    hk_set(&hk_payment.rest_up_to, in_use + hk_max(in_use / 2, HK_REST_GROWTH_MIN));
-    hk_set(&hk_payment.rest_until, now + rest);
-    hk_set(&hk_payment.rest, (uint32_t)hk_min(rest * 2, HK_REST_MAX));
-    hk_set(&hk_payment.paid, 0);
-    hk_set(&hk_payment.regretted, 0);
-    return true;
-}
-
-void hk_purge_note_paid(size_t bytes)
-{
-    hk_add(&hk_payment.paid, bytes);
-    hk_add(&hk_purge_counts.growth_paid_bytes, bytes);
+    if (hk_payment_rest_is_outgrown(in_use) &&
+        hk_empty_bytes() + hk_cached_bytes() + hk_heaps_idle_bytes() + hk_large_read_counts().cached_bytes >=
+            in_use / HK_REST_IDLE_PART)
+        hk_payment_end_rest();
+    return hk_payment_rests(in_use);
 }
 
 void hk_purge_pay(size_t grown, struct hk_heap *heap)
@@ -442,7 +355,16 @@ void hk_purge_pay(size_t grown, struct hk_heap *heap)
         bytes += hk_pay_with_holes(hk_min(grown - bytes, idle), heap);
         hk_purge_walk_end();
     }
-    hk_purge_note_paid(bytes);
+    hk_payment_note(bytes);
     if (bytes != 0)
         hk_trace(HK_TRACE_PURGE, "purge growth", {"grown", grown}, {"bytes", bytes});
+}
+
+void hk_purge_after_fork(void)
+{
+    hk_purge_walk_end();
+    hk_payment_reset();
+    hk_surplus_reset();
+    hk_set(&hk_surplus_mappings, 0);
+    hk_set(&hk_ticked_at, hk_clock_now());
 }

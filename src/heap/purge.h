@@ -15,9 +15,6 @@
 
 #include "heap/heap.h"
 
-/* This part of what is in use may be idle without being made to pay. */
-#define HK_IDLE_PART 20u
-
 enum hk_purge_level {
     HK_PURGE_DECAY, /* what has lain idle for a second, but for the warm budget */
     HK_PURGE_QUIET, /* what has lain idle for a second */
@@ -37,14 +34,8 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
  * or for a large block (NULL). Waits for no heap's lock. */
 void hk_purge_pay(size_t grown, struct hk_heap *heap);
 
-/* True while payments are not worth it. */
+/* True while that is not worth it (payment.h). */
 bool hk_purge_payment_rests(void);
-/* Counts what was purged as a payment elsewhere. */
-void hk_purge_note_paid(size_t bytes);
-/* Memory that was purged is needed again, by so many bytes. Any lock may be held. */
-void hk_purge_regret(size_t bytes);
-/* Holes of so many bytes were purged in vain: the slab is released with them. Any lock may be held. */
-void hk_purge_regret_holes(size_t bytes);
 /* So much is mapped anew, for which cached mappings that went as surplus might have served. */
 void hk_purge_regret_mappings(size_t bytes);
 
@@ -53,20 +44,7 @@ void hk_purge_regret_mappings(size_t bytes);
  * gives back what it has dropped; else NULL. */
 void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault);
 
-/* What is to be prewarmed stays, though idle, until HK_PURGE_ALL: said before it is made ready, since a pass may come
- * meanwhile, and taken back for what there was no memory for. */
-void hk_purge_keep_prewarmed(size_t bytes);
-void hk_purge_forget_prewarmed(size_t bytes);
-size_t hk_purge_prewarmed(void);
-
 /* In the child of a fork, which has its own idle memory to learn about; and between tests. */
 void hk_purge_after_fork(void);
-
-struct hk_purge_counts {
-#define HK_PURGE_COUNTER(name, doc) _Atomic size_t name;
-#include "base/stats.def"
-#undef HK_PURGE_COUNTER
-};
-extern struct hk_purge_counts hk_purge_counts;
 
 #endif

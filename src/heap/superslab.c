@@ -6,7 +6,7 @@
 #include "heap/huge_pages.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
-#include "heap/purge.h"
+#include "heap/payment.h"
 
 struct hk_lock hk_pool_lock = HK_LOCK_INIT(HK_RANK_POOL);
 struct hk_superslab_counts hk_superslab_counts;
@@ -463,7 +463,7 @@ size_t hk_superslabs_max_cached(void)
 {
     size_t by_count = hk_option(superslab_max_cached);
     size_t by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
-    size_t by_demand = HK_CACHED_FIRST + hk_look(&hk_superslabs.wanted) + hk_purge_prewarmed() / HK_SUPERSLAB_SIZE;
+    size_t by_demand = HK_CACHED_FIRST + hk_look(&hk_superslabs.wanted) + hk_prewarmed_bytes() / HK_SUPERSLAB_SIZE;
     return hk_min(by_demand, hk_min(by_count, by_bytes));
 }
 
@@ -518,6 +518,23 @@ bool hk_superslabs_unmap_free(void)
     hk_lock_release(&hk_pool_lock);
     return any;
 }
+
+/* ---- Prewarmed ---- */
+
+static _Atomic size_t hk_prewarmed;
+
+void hk_prewarmed_keep(size_t bytes) { hk_add(&hk_prewarmed, bytes); }
+
+void hk_prewarmed_forget(size_t bytes)
+{
+    size_t kept = hk_get(&hk_prewarmed);
+    while (!atomic_compare_exchange_weak_explicit(&hk_prewarmed, &kept, hk_sub_sat(kept, bytes), memory_order_relaxed,
+                                                  memory_order_relaxed)) {}
+}
+
+size_t hk_prewarmed_bytes(void) { return hk_get(&hk_prewarmed); }
+
+/* ---- Fork ---- */
 
 void hk_superslabs_after_fork(void)
 {

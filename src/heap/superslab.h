@@ -114,6 +114,12 @@ size_t hk_superslabs_max_cached(void);
 /* Unmaps every free run, when address space or commit charge has run out; true if something went. Lock not held. */
 bool hk_superslabs_unmap_free(void);
 
+/* What is to be prewarmed stays, though idle, until all goes: said before it is made ready, since a purge may come
+ * meanwhile, and taken back for what there was no memory for. Bytes; no lock is needed. */
+void hk_prewarmed_keep(size_t bytes);
+void hk_prewarmed_forget(size_t bytes);
+size_t hk_prewarmed_bytes(void);
+
 /* In the child of a fork: what another thread was purging is free again. Lock held. */
 void hk_superslabs_after_fork(void);
 

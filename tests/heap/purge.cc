@@ -14,6 +14,7 @@
 #include "c_begin.h"
 #include "heap/clock.h"
 #include "heap/limit.h"
+#include "heap/payment.h"
 #include "heap/purge.h"
 #include "heap/surplus.h"
 #include "c_end.h"
@@ -53,7 +54,7 @@ class Purge : public HeapTest
     static constexpr uint32_t kLongerThanAnyRest = 100 * HK_CLOCK_SECOND;
     static void make_payments_rest()
     {
-        hk_purge_note_paid(size_t{1} << 40);
+        hk_payment_note(size_t{1} << 40);
         hk_purge_regret(size_t{1} << 40);
         EXPECT_TRUE(hk_purge_payment_rests());
     }
@@ -244,10 +245,10 @@ TEST_F(Purge, AStillProcessKeepsWhatWasPrewarmedAlone)
     EXPECT_EQ(purge(HK_PURGE_STILL), empty + 4 * idle_of_slab());
     check_everything();
     make_cached(3);
-    hk_purge_keep_prewarmed(2 * HK_SUPERSLAB_SIZE);
+    hk_prewarmed_keep(2 * HK_SUPERSLAB_SIZE);
     EXPECT_EQ(purge(HK_PURGE_STILL), HK_SUPERSLAB_SIZE);
     EXPECT_EQ(purge(HK_PURGE_STILL), 0u);
-    hk_purge_forget_prewarmed(SIZE_MAX);
+    hk_prewarmed_forget(SIZE_MAX);
     EXPECT_EQ(purge(HK_PURGE_STILL), 2 * HK_SUPERSLAB_SIZE);
     give(pins);
     give(live);
@@ -705,7 +706,7 @@ TEST_F(PurgeSurplus, NeedingItAgainDoesNotLetPaymentsRest)
     hk_purge_after_fork();
     tick();
     drop(take(120));
-    hk_purge_note_paid(2 * kMib);
+    hk_payment_note(2 * kMib);
     auto again = take(100);
     EXPECT_FALSE(hk_purge_payment_rests());
     hk_purge_regret(100 * kMib);
@@ -715,7 +716,7 @@ TEST_F(PurgeSurplus, NeedingItAgainDoesNotLetPaymentsRest)
 
 TEST_F(PurgeSurplus, WhatWasPrewarmedStays)
 {
-    hk_purge_keep_prewarmed(40 * kMib);
+    hk_prewarmed_keep(40 * kMib);
     auto last = take(20);
     drop(take(200));
     EXPECT_GE(idle(), 40 * kMib);
@@ -730,7 +731,7 @@ TEST_F(PurgeSurplus, WhatWasPrewarmedStays)
         pins.push_back(std::exchange(slabs[i], {}));
     drop(slabs);
     EXPECT_GE(empty_bytes(), 40 * kMib);
-    hk_purge_forget_prewarmed(SIZE_MAX);
+    hk_prewarmed_forget(SIZE_MAX);
     drop(pins);
 }
 
@@ -857,11 +858,7 @@ TEST_F(Purge, WhoReusesItsMemoryPaysNothing)
 TEST_F(Purge, PaymentsThatAreRegrettedRest)
 {
     Slabs pins = make_empty(4), live = make_idle(heap, 30);
-    hk_purge_note_paid(800 * kMib);
-    hk_purge_regret(300 * kMib);
-    EXPECT_FALSE(hk_purge_payment_rests()) << "most of it was not regretted";
-    hk_purge_regret(200 * kMib);
-    EXPECT_TRUE(hk_purge_payment_rests());
+    make_payments_rest();
     EXPECT_EQ(pay(100 * kMib), 0u);
     advance(kLongerThanAnyRest);
     EXPECT_GT(pay(100 * kMib), 0u) << "but not for ever";
@@ -911,21 +908,6 @@ TEST_F(Purge, ARestDoesNotEndWhileLittleLiesIdle)
     EXPECT_FALSE(hk_purge_payment_rests());
     most.free();
     give(live);
-}
-
-TEST_F(Purge, RestsBecomeLongerUpToABound)
-{
-    uint32_t before = 0;
-    for (int round = 0; round < 12; round++) {
-        make_payments_rest();
-        uint32_t rest = 0;
-        for (; hk_purge_payment_rests(); rest++)
-            advance(1);
-        EXPECT_GE(rest, before);
-        EXPECT_GT(rest, 0u);
-        before = rest;
-    }
-    EXPECT_LT(before, kLongerThanAnyRest);
 }
 
 TEST_F(Purge, MemoryThatIsNeededAgainIsRegretted)

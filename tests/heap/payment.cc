@@ -1,0 +1,102 @@
+/*
+ * Whether payments for growth rest, told in made-up numbers. That a heap which grows does as it is told is in purge.cc.
+ */
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "c_begin.h"
+#include "heap/clock.h"
+#include "heap/payment.h"
+#include "heap/surplus.h"
+#include "c_end.h"
+
+namespace
+{
+
+constexpr size_t kMib = 1 << 20;
+constexpr uint32_t kLongerThanAnyRest = 100 * HK_CLOCK_SECOND;
+
+class Payment : public testing::Test
+{
+  protected:
+    void SetUp() override
+    {
+        atomic_store(&hk_clock, UINT32_MAX / 4); /* ahead of the system's, which does not move it */
+        hk_surplus_reset();
+        hk_payment_reset();
+    }
+    static void advance(uint32_t quarters) { atomic_fetch_add(&hk_clock, quarters); }
+    static void pay_in_vain(size_t in_use)
+    {
+        hk_payment_note(100 * kMib);
+        hk_purge_regret(100 * kMib);
+        ASSERT_TRUE(hk_payment_rests(in_use));
+    }
+};
+
+TEST_F(Payment, RestsWhenHalfOfItIsRegretted)
+{
+    EXPECT_FALSE(hk_payment_rests(kMib)) << "nothing is known yet";
+    hk_purge_regret(300 * kMib);
+    EXPECT_FALSE(hk_payment_rests(kMib)) << "nor paid";
+    hk_payment_note(800 * kMib);
+    EXPECT_FALSE(hk_payment_rests(kMib)) << "most of it was not regretted";
+    hk_purge_regret_holes(100 * kMib);
+    EXPECT_TRUE(hk_payment_rests(kMib));
+    advance(kLongerThanAnyRest);
+    EXPECT_FALSE(hk_payment_rests(kMib)) << "and begins anew";
+    hk_purge_regret(500 * kMib);
+    hk_payment_note(1000 * kMib + 2);
+    EXPECT_FALSE(hk_payment_rests(kMib)) << "what was paid before counts no more";
+}
+
+TEST_F(Payment, RestsOnlyWhenThereIsSomethingToTellBy)
+{
+    hk_payment_note(kMib - 1);
+    hk_purge_regret(kMib - 1);
+    EXPECT_FALSE(hk_payment_rests(kMib));
+    hk_payment_note(1);
+    EXPECT_TRUE(hk_payment_rests(kMib));
+}
+
+TEST_F(Payment, RestsBecomeLongerUpToABound)
+{
+    uint32_t before = 0;
+    for (int round = 0; round < 12; round++) {
+        pay_in_vain(kMib);
+        uint32_t rest = 0;
+        for (; hk_payment_rests(kMib); rest++)
+            advance(1);
+        EXPECT_EQ(rest, round == 0 ? HK_CLOCK_SECOND : std::min(2 * before, 64 * HK_CLOCK_SECOND));
+        before = rest;
+    }
+}
+
+TEST_F(Payment, ARestIsOutgrownByHalfOfWhatIsInUseAndNoLessThan64MiB)
+{
+    for (size_t in_use : {kMib, 128 * kMib, 400 * kMib}) {
+        hk_payment_reset();
+        EXPECT_FALSE(hk_payment_rest_is_outgrown(1000 * kMib)) << "there is none";
+        pay_in_vain(in_use);
+        const size_t most = in_use + std::max(in_use / 2, 64 * kMib);
+        EXPECT_FALSE(hk_payment_rest_is_outgrown(in_use));
+        EXPECT_FALSE(hk_payment_rest_is_outgrown(most));
+        EXPECT_TRUE(hk_payment_rest_is_outgrown(most + 1));
+        EXPECT_TRUE(hk_payment_rests(most + 1)) << "whoever asked decides";
+        hk_payment_end_rest();
+        EXPECT_FALSE(hk_payment_rests(most + 1));
+        EXPECT_FALSE(hk_payment_rest_is_outgrown(most + 1));
+    }
+}
+
+TEST_F(Payment, IsCounted)
+{
+    struct hk_purge_counts before = hk_purge_counts;
+    hk_payment_note(5), hk_purge_regret(7), hk_purge_regret_holes(11);
+    EXPECT_EQ(hk_purge_counts.growth_paid_bytes - before.growth_paid_bytes, 5u);
+    EXPECT_EQ(hk_purge_counts.regretted_bytes - before.regretted_bytes, 18u);
+    EXPECT_EQ(hk_purge_counts.hole_bytes_in_vain - before.hole_bytes_in_vain, 11u);
+}
+
+} // namespace
