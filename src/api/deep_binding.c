@@ -21,6 +21,7 @@
 
 #include "base/os.h"
 #include "front/hot_path.h"
+#include "front/realloc.h"
 
 typedef void *hk_dlopen_function(const char *file, int mode);
 
@@ -206,7 +207,7 @@ static void *hk_reallocarray_whose(void *p, size_t count, size_t n)
 
 static size_t hk_usable_size_whose(void *p)
 {
-    return hk_is_libcs(p) ? hk_libc.usable_size(p) : hk_usable(p);
+    return hk_is_libcs(p) ? hk_libc.usable_size(p) : hk_usable_size(p);
 }
 
 /* Where a symbol of the C library leads for which we have a function. */

@@ -5,8 +5,9 @@
 
 #include "api/start.h"
 #include "base/options.h"
-#include "front/alloc.h"
 #include "front/hot_path.h"
+#include "front/memory.h"
+#include "front/realloc.h"
 #include "heap/limit.h"
 
 __attribute__((constructor(101))) static void hk_start_with_interface(void) { hk_start(); }
@@ -31,23 +32,23 @@ HK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t n)
     return hk_malloc_aligned(alignment, n);
 }
 
-HK_EXPORT size_t hak_usable_size(const void *ptr) { return hk_usable(ptr); }
+HK_EXPORT size_t hak_usable_size(const void *ptr) { return hk_usable_size(ptr); }
 
-HK_EXPORT void hak_free_sized(void *ptr, size_t n) { hk_free_with_size(ptr, n, "hak_free_sized"); }
+HK_EXPORT void hak_free_sized(void *ptr, size_t n) { hk_free_sized(ptr, n, "hak_free_sized"); }
 
 HK_EXPORT void hak_free_aligned_sized(void *ptr, size_t alignment, size_t n)
 {
     (void)alignment;
-    hk_free_with_size(ptr, n, "hak_free_aligned_sized");
+    hk_free_sized(ptr, n, "hak_free_aligned_sized");
 }
 
-HK_EXPORT size_t hak_good_size(size_t n) { return hk_good(n); }
+HK_EXPORT size_t hak_good_size(size_t n) { return hk_good_size(n); }
 
 HK_EXPORT void *hak_malloc_usable(size_t n, size_t *usable)
 {
     void *p = hk_malloc_hot(n);
     if (usable != NULL)
-        *usable = p != NULL ? hk_usable(p) : 0;
+        *usable = p != NULL ? hk_usable_size(p) : 0;
     return p;
 }
 
@@ -61,11 +62,11 @@ HK_EXPORT void *hak_realloc_zero(void *ptr, size_t old_size, size_t n)
     return p;
 }
 
-HK_EXPORT bool hak_expand(void *ptr, size_t n) { return ptr != NULL && hk_expand_block(ptr, n); }
+HK_EXPORT bool hak_expand(void *ptr, size_t n) { return ptr != NULL && hk_expand(ptr, n); }
 
-HK_EXPORT size_t hak_malloc_batch(size_t n, size_t count, void **out) { return hk_malloc_many(n, count, out); }
+HK_EXPORT size_t hak_malloc_batch(size_t n, size_t count, void **out) { return hk_malloc_batch(n, count, out); }
 
-HK_EXPORT void hak_free_batch(void *const *ptrs, size_t count) { hk_free_many(ptrs, count); }
+HK_EXPORT void hak_free_batch(void *const *ptrs, size_t count) { hk_free_batch(ptrs, count); }
 
 _Static_assert((int)HAK_PURGE_DECAY == HK_PURGE_DECAY && (int)HAK_PURGE_QUIET == HK_PURGE_QUIET,
                "the levels that a caller may want less than all of are the same");
@@ -78,7 +79,7 @@ HK_EXPORT size_t hak_purge(enum hak_purge_level level)
     return bytes;
 }
 
-HK_EXPORT void hak_thread_idle(void) { hk_thread_rest(); }
+HK_EXPORT void hak_thread_idle(void) { hk_thread_idle(); }
 
 HK_EXPORT size_t hak_prewarm(size_t n, size_t count) { return hk_prewarm(n, count); }
 

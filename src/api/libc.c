@@ -13,6 +13,8 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "front/hot_path.h"
+#include "front/memory.h"
+#include "front/realloc.h"
 #include "observe/report.h"
 
 __attribute__((constructor(101))) void hk_start_with_libc_names(void) { hk_start(); }
@@ -92,14 +94,14 @@ HK_EXPORT void *pvalloc(size_t n)
     return hk_malloc_aligned(page, n == 0 ? page : hk_align_up(n, page));
 }
 
-HK_EXPORT size_t malloc_usable_size(void *p) { return hk_usable(p); }
+HK_EXPORT size_t malloc_usable_size(void *p) { return hk_usable_size(p); }
 
-HK_EXPORT void free_sized(void *p, size_t n) { hk_free_with_size(p, n, "free_sized"); }
+HK_EXPORT void free_sized(void *p, size_t n) { hk_free_sized(p, n, "free_sized"); }
 
 HK_EXPORT void free_aligned_sized(void *p, size_t alignment, size_t n)
 {
     (void)alignment;
-    hk_free_with_size(p, n, "free_aligned_sized");
+    hk_free_sized(p, n, "free_aligned_sized");
 }
 
 /* ---- Control and statistics ---- */

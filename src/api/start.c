@@ -4,7 +4,7 @@
 
 #include "base/options.h"
 #include "base/os.h"
-#include "front/alloc.h"
+#include "front/memory.h"
 #include "front/fork.h"
 #include "heap/limit.h"
 #include "heap/superslab.h"

@@ -5,6 +5,7 @@
 
 #include "front/hot_path.h"
 #include "front/maintenance.h"
+#include "front/memory.h"
 #include "heap/heaps.h"
 #include "heap/large.h"
 #include "heap/limit.h"
@@ -47,17 +48,6 @@ static void hk_heap_leave(struct hk_heap *heap, struct hk_fault *fault)
     hk_lock_release(&heap->lock);
     if (HK_UNLIKELY(due || hk_superslabs_are_too_many() || hk_maintenance_is_asleep() || hk_limit_is_pressing()))
         hk_maintain(fault);
-}
-
-/* Gathers all that lies idle anywhere, and gives it to the OS, when memory has run out: then it is worth another
- * try. */
-HK_COLD static void hk_reclaim(struct hk_fault *fault)
-{
-    hk_heaps_dissolve_parked(UINT32_MAX, fault);
-    hk_heaps_tend(true, fault);
-    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
-    hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
-    hk_superslabs_unmap_free();
 }
 
 /* ---- Blocks of a class ---- */
@@ -252,10 +242,10 @@ static void hk_free_direct(void *p, struct hk_fault *fault)
 static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault)
 {
     if (HK_UNLIKELY(hk_self.outbox_next != NULL && hk_outbox_ends_with(p))) {
-        hk_fault_note(fault, hk_fault_freed_twice(p, hk_usable(p)));
+        hk_fault_note(fault, hk_fault_freed_twice(p, hk_usable_size(p)));
         return;
     }
-    if (heap != NULL && hk_self.owner_key != HK_KEY_NOBODY && hk_usable(p) <= HK_OUTBOX_BYTES) {
+    if (heap != NULL && hk_self.owner_key != HK_KEY_NOBODY && hk_usable_size(p) <= HK_OUTBOX_BYTES) {
         hk_heap_enter(heap, fault);
         hk_thread_send(fault);
         hk_heap_leave(heap, fault);
@@ -305,9 +295,9 @@ HK_NOINLINE void hk_free_slow(void *p, size_t class)
         hk_free_any(p, "free");
 }
 
-void hk_free_with_size(void *p, size_t n, const char *call)
+void hk_free_sized(void *p, size_t n, const char *call)
 {
-    size_t usable = hk_usable(p);
+    size_t usable = hk_usable_size(p);
     if (HK_UNLIKELY(usable == 0)) {
         hk_free_any(p, call);
         return;
@@ -321,7 +311,7 @@ void hk_free_with_size(void *p, size_t n, const char *call)
 
 /* ---- Size ---- */
 
-size_t hk_usable(const void *p)
+size_t hk_usable_size(const void *p)
 {
     hk_key key = hk_key_of_any(p);
     if (HK_LIKELY(hk_key_is_slabs(key)))
@@ -329,7 +319,7 @@ size_t hk_usable(const void *p)
     return hk_key_kind(key) == HK_KEY_LARGE ? hk_large_usable(p) : 0;
 }
 
-size_t hk_good(size_t n)
+size_t hk_good_size(size_t n)
 {
     if (n <= HK_MEDIUM_MAX)
         return hk_classes[hk_class_of(n)].size;
@@ -347,7 +337,7 @@ static void hk_reverse(void **blocks, size_t n)
     }
 }
 
-size_t hk_malloc_many(size_t n, size_t count, void **out)
+size_t hk_malloc_batch(size_t n, size_t count, void **out)
 {
     size_t got = 0;
     struct hk_heap *heap = n <= HK_MEDIUM_MAX && count > 0 ? hk_thread_heap() : NULL;
@@ -374,7 +364,7 @@ size_t hk_malloc_many(size_t n, size_t count, void **out)
 
 #define HK_FREE_BATCH 64u
 
-void hk_free_many(void *const *blocks, size_t count)
+void hk_free_batch(void *const *blocks, size_t count)
 {
     struct hk_heap *heap = count > 0 ? hk_thread_heap() : NULL;
     void *slab_blocks[HK_FREE_BATCH];
@@ -397,45 +387,4 @@ void hk_free_many(void *const *blocks, size_t count)
             hk_fault_check(&fault, "free");
         }
     }
-}
-
-void hk_thread_rest(void)
-{
-    struct hk_fault fault = HK_NO_FAULT;
-    hk_thread_flush(&fault);
-    hk_fault_check(&fault, "hak_thread_idle");
-}
-
-size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate)
-{
-    const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
-    n = hk_min(n, all);
-    if (populate)
-        hk_prewarmed_keep(n * HK_SUPERSLAB_SIZE);
-    size_t done = hk_pool_prewarm(n, class, populate);
-    if (populate)
-        hk_prewarmed_forget((n - done) * HK_SUPERSLAB_SIZE);
-    return done;
-}
-
-size_t hk_prewarm(size_t n, size_t count)
-{
-    size_t bytes;
-    if (n > HK_MEDIUM_MAX || __builtin_mul_overflow(hk_good(n), count, &bytes))
-        return 0;
-    unsigned class = hk_class_of(n);
-    size_t slab_blocks = hk_classes[class].nblocks;
-    size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / hk_classes[class].slots * slab_blocks;
-    size_t got = hk_prewarm_superslabs((count + per_superslab - 1) / per_superslab, class, true) * per_superslab;
-    return hk_min(got, count);
-}
-
-size_t hk_trim(enum hk_purge_level level, size_t pad)
-{
-    struct hk_fault fault = HK_NO_FAULT;
-    if (level == HK_PURGE_ALL)
-        hk_thread_flush(&fault);
-    size_t bytes = hk_purge(level, pad, SIZE_MAX, &fault);
-    hk_fault_check(&fault, "malloc_trim");
-    return bytes;
 }

@@ -1,5 +1,4 @@
-/* realloc: whether a block stays where it is, and how it moves. */
-#include "front/alloc.h"
+#include "front/realloc.h"
 
 #include <errno.h>
 #include <string.h>
@@ -7,9 +6,9 @@
 #include "front/hot_path.h"
 #include "heap/large.h"
 
-bool hk_expand_block(void *p, size_t n)
+bool hk_expand(void *p, size_t n)
 {
-    size_t usable = hk_usable(p);
+    size_t usable = hk_usable_size(p);
     if (usable == 0 || n <= usable)
         return usable != 0;
     return hk_key_kind(hk_key_of(p)) == HK_KEY_LARGE && n <= PTRDIFF_MAX - HK_LARGE_RUN_MAX && hk_large_resize(p, n);
@@ -77,7 +76,7 @@ static bool hk_realloc_stays(size_t size, size_t n) { return size - n <= size / 
 
 static void *hk_realloc_block(void *p, size_t size, size_t n)
 {
-    bool stays = hk_realloc_stays(size, n) || (n <= size && hk_good(n) == size);
+    bool stays = hk_realloc_stays(size, n) || (n <= size && hk_good_size(n) == size);
     return stays ? p : hk_realloc_move(p, size, n);
 }
 

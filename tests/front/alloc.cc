@@ -16,6 +16,7 @@
 
 #include "c_begin.h"
 #include "front/alloc.h"
+#include "front/memory.h"
 #include "front/thread.h"
 #include "heap/heaps.h"
 #include "heap/size_class.h"

@@ -12,7 +12,7 @@
 #include "hakmem/hakmem.h"
 
 #include "c_begin.h"
-#include "front/alloc.h"
+#include "front/memory.h"
 #include "front/thread.h"
 #include "heap/size_class.h"
 #include "observe/stats.h"
@@ -35,7 +35,7 @@ void become_running()
 {
     for (int i = 0; i < 200; i++)
         hak_free(hak_malloc(100));
-    hk_thread_rest();
+    hk_thread_idle();
     ASSERT_NE(hk_self.heap, nullptr);
     ASSERT_EQ(hk_self.outbox_next, hk_outbox_of(hk_self.heap));
 }
@@ -191,7 +191,7 @@ TEST_F(RemoteFrees, ThatAreLeftNeverFillMoreThanTheOutbox)
             heap->returned = returned;
             heap->parcels_begun = begun;
             hk_lock_release(&heap->lock);
-            hk_thread_rest();
+            hk_thread_idle();
         });
     }
 }
@@ -236,11 +236,11 @@ TEST_F(RemoteFrees, AreSentByAThreadThatComesToRest)
     Blocks blocks = allocate(6, 100);
     in_running_thread([&] {
         free_all({blocks.begin(), blocks.begin() + 3});
-        hk_thread_rest();
+        hk_thread_idle();
         EXPECT_EQ(sent(), 3u);
         free_all({blocks.begin() + 3, blocks.end()}); /* and the outbox is used again from its start */
         EXPECT_EQ(hk_self.outbox_next - hk_outbox_of(hk_self.heap), 3);
-        hk_thread_rest();
+        hk_thread_idle();
         EXPECT_EQ(sent(), 6u);
         EXPECT_EQ(hk_self.outbox_next, hk_outbox_of(hk_self.heap));
     });
@@ -254,7 +254,7 @@ TEST_F(RemoteFrees, OfABatchTakeTheSameWay)
         for (size_t i = 0; i < own.size(); i++)
             mixed.insert(mixed.begin() + static_cast<ptrdiff_t>(5 * i), own[i]);
         hak_free_batch(mixed.data(), mixed.size());
-        hk_thread_rest();
+        hk_thread_idle();
         EXPECT_EQ(sent(), 100u);
         EXPECT_EQ(went_directly(), 0u);
     });

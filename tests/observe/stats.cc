@@ -17,7 +17,7 @@
 #include "hakmem/hakmem.h"
 
 #include "c_begin.h"
-#include "front/alloc.h"
+#include "front/memory.h"
 #include "observe/report.h"
 #include "observe/stats.h"
 #include "c_end.h"

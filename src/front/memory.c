@@ -1,0 +1,56 @@
+#include "front/memory.h"
+
+#include "front/alloc.h"
+#include "front/thread.h"
+#include "heap/heaps.h"
+#include "heap/large.h"
+
+HK_COLD void hk_reclaim(struct hk_fault *fault)
+{
+    hk_heaps_dissolve_parked(UINT32_MAX, fault);
+    hk_heaps_tend(true, fault);
+    hk_large_purge(0, UINT64_MAX, SIZE_MAX);
+    hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
+    hk_superslabs_unmap_free();
+}
+
+void hk_thread_idle(void)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_thread_flush(&fault);
+    hk_fault_check(&fault, "hak_thread_idle");
+}
+
+size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate)
+{
+    const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
+    n = hk_min(n, all);
+    if (populate)
+        hk_prewarmed_keep(n * HK_SUPERSLAB_SIZE);
+    size_t done = hk_pool_prewarm(n, class, populate);
+    if (populate)
+        hk_prewarmed_forget((n - done) * HK_SUPERSLAB_SIZE);
+    return done;
+}
+
+size_t hk_prewarm(size_t n, size_t count)
+{
+    size_t bytes;
+    if (n > HK_MEDIUM_MAX || __builtin_mul_overflow(hk_good_size(n), count, &bytes))
+        return 0;
+    unsigned class = hk_class_of(n);
+    size_t slab_blocks = hk_classes[class].nblocks;
+    size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / hk_classes[class].slots * slab_blocks;
+    size_t got = hk_prewarm_superslabs((count + per_superslab - 1) / per_superslab, class, true) * per_superslab;
+    return hk_min(got, count);
+}
+
+size_t hk_trim(enum hk_purge_level level, size_t pad)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    if (level == HK_PURGE_ALL)
+        hk_thread_flush(&fault);
+    size_t bytes = hk_purge(level, pad, SIZE_MAX, &fault);
+    hk_fault_check(&fault, "malloc_trim");
+    return bytes;
+}

@@ -1,0 +1,23 @@
+/*
+ * What a program, or a shortage, asks of all memory at once: to give what is idle back, to have some ready.
+ */
+#ifndef HK_FRONT_MEMORY_H
+#define HK_FRONT_MEMORY_H
+
+#include "heap/purge.h"
+
+/* Gathers all that lies idle anywhere, and gives it to the OS, when memory has run out: then it is worth another
+ * try. */
+void hk_reclaim(struct hk_fault *fault);
+/* Gives what the calling thread's magazines and outbox hold back to the slabs. */
+void hk_thread_idle(void);
+/* Makes n superslabs ready for blocks of a class; see hk_pool_prewarm. Populated ones stay until
+ * hk_trim(HK_PURGE_ALL). */
+size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate);
+/* Makes memory for count blocks of n bytes ready; for how many there is. */
+size_t hk_prewarm(size_t n, size_t count);
+/* Gives idle memory of all threads back to the OS, and with HK_PURGE_ALL first what the caller's magazines hold; `pad`
+ * bytes may stay. Returns bytes. */
+size_t hk_trim(enum hk_purge_level level, size_t pad);
+
+#endif
