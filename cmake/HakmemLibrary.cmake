@@ -21,6 +21,7 @@ target_link_options(hakmem PRIVATE
     LINKER:--no-undefined       # libc is the only library we may need
     LINKER:--as-needed
     LINKER:-z,nodelete          # threads keep destructors of ours: dlclose must not unmap us
+    LINKER:-z,initfirst         # the fork handlers are registered before anybody else's (src/api/start.h)
     LINKER:-z,now LINKER:-z,relro
     LINKER:-z,noexecstack
     LINKER:--hash-style=gnu

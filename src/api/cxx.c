@@ -190,9 +190,9 @@ static void *hk_nothrow_form(enum hk_form form)
 /* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from
  * malloc must not come from another. And what asks the loader is done before there is anybody who might hold its lock
  * and wait for us. */
-__attribute__((constructor(101))) static void hk_start_with_operators(void)
+HK_CONSTRUCTOR static void hk_start_with_operators(HK_CONSTRUCTOR_ARGUMENTS)
 {
-    hk_start_with_libc_names();
+    hk_start_with_libc_names(argc, argv, environment);
     for (enum hk_form form = 0; form < HK_NFORMS; form++)
         if (!hk_form_is_ours(form))
             (void)hk_nothrow_form(form);

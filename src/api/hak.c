@@ -10,7 +10,7 @@
 #include "front/realloc.h"
 #include "heap/limit.h"
 
-__attribute__((constructor(101))) static void hk_start_with_interface(void) { hk_start(); }
+HK_CONSTRUCTOR static void hk_start_with_interface(HK_CONSTRUCTOR_ARGUMENTS) { hk_start(environment); }
 
 #define HK_STRING(x) HK_STRING_OF(x)
 #define HK_STRING_OF(x) #x

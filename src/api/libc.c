@@ -17,7 +17,7 @@
 #include "front/realloc.h"
 #include "observe/report.h"
 
-__attribute__((constructor(101))) void hk_start_with_libc_names(void) { hk_start(); }
+HK_CONSTRUCTOR void hk_start_with_libc_names(HK_CONSTRUCTOR_ARGUMENTS) { hk_start(environment); }
 
 /* Not in the headers of every C library that we build with. */
 HK_EXPORT void cfree(void *p);

@@ -25,13 +25,13 @@ static void hk_prewarm_at_start(void)
     }
 }
 
-void hk_start(void)
+void hk_start(char **environment)
 {
     static bool started;
     if (started)
         return;
     started = true;
-    hk_options_init(environ);
+    hk_options_init(environ != NULL ? environ : environment);
     if (hk_option(stats))
         hk_os_keep_stderr();
     hk_fork_init();

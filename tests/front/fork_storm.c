@@ -4,8 +4,9 @@
  * allocates; some children trim, start threads, fork again (grandchildren start threads, too), end by exit, or end by
  * leaving the thread that forked. The parent's own blocks keep their content.
  *
- * Handlers of pthread_atfork allocate and free in all three places. One set is registered before the allocator could
- * register its own (in .preinit_array), one after: so some run with the allocator's locks held by fork, some without.
+ * Handlers of pthread_atfork allocate and free in all three places. One set is registered as early as a program can (in
+ * .preinit_array), one later. With the archive the first comes before the allocator's own, and runs with its locks held
+ * by fork; the library's own come before both.
  * Usage: fork_storm [forks [seed]]
  */
 #include "check.h"
