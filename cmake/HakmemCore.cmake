@@ -3,8 +3,9 @@ file(GLOB HAKMEM_SOURCES CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/src/*/*.c")
 if(NOT HAKMEM_SOURCES)
     message(FATAL_ERROR "no sources in src/*/*.c")
 endif()
-# What only the shared library has.
-set(HAKMEM_SHARED_SOURCES "${CMAKE_SOURCE_DIR}/src/api/deep_binding.c")
+# What only the shared library has, and what is compiled anew for the archive.
+set(HAKMEM_SHARED_SOURCES "${CMAKE_SOURCE_DIR}/src/api/deep_binding.c" "${CMAKE_SOURCE_DIR}/src/api/cxx.c")
+set(HAKMEM_ARCHIVE_SOURCES "${CMAKE_SOURCE_DIR}/src/api/cxx.c")
 list(REMOVE_ITEM HAKMEM_SOURCES ${HAKMEM_SHARED_SOURCES})
 
 # What every C file of ours is held to, in the library and in the tests.

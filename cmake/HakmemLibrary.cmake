@@ -32,7 +32,10 @@ set_target_properties(hakmem PROPERTIES
     LINK_DEPENDS "${map}"
     LIBRARY_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}")
 
-add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_objects>)
+add_library(hakmem_archive_objects OBJECT ${HAKMEM_ARCHIVE_SOURCES})
+target_link_libraries(hakmem_archive_objects PRIVATE hakmem_flags)
+target_compile_definitions(hakmem_archive_objects PRIVATE HK_ARCHIVE=1)
+add_library(hakmem_static STATIC $<TARGET_OBJECTS:hakmem_objects> $<TARGET_OBJECTS:hakmem_archive_objects>)
 set_target_properties(hakmem_static PROPERTIES
     OUTPUT_NAME hakmem
     EXPORT_NAME static

@@ -3,6 +3,10 @@
  * runtime to load. What only the runtime can do (find the new_handler, throw std::bad_alloc, catch what a handler
  * or a program's own operator throws) is looked up in the process when an allocation has failed, or at the start of a
  * program that has replaced what it calls, and only then.
+ *
+ * For the archive this is compiled anew, with HK_ARCHIVE: a program that is linked with it, and uses these operators,
+ * is linked with its runtime as well. So there the linker finds what is needed, and the nothrow forms of new, which
+ * call the others and catch, are the runtime's own.
  */
 #if !HK_NO_LIBC_NAMES
 
@@ -15,15 +19,24 @@
 #include "base/text.h"
 #include "front/hot_path.h"
 
-/* In a program that is linked statically these are not there, or are the program's own copy of the runtime. */
-#pragma weak dlopen
-#pragma weak dlsym
-
 typedef void hk_new_handler(void);
 typedef hk_new_handler *hk_get_new_handler(void);
 typedef void hk_throw_function(void);
-typedef void *hk_new_nothrow_function(size_t n, const void *nothrow);
-typedef void *hk_new_aligned_nothrow_function(size_t n, size_t alignment, const void *nothrow);
+
+#if HK_ARCHIVE
+
+hk_get_new_handler _ZSt15get_new_handlerv;
+_Noreturn hk_throw_function _ZSt17__throw_bad_allocv;
+
+static hk_new_handler *hk_current_new_handler(void) { return _ZSt15get_new_handlerv(); }
+
+_Noreturn static void hk_throw_bad_alloc(size_t n)
+{
+    (void)n;
+    _ZSt17__throw_bad_allocv();
+}
+
+#else
 
 __attribute__((weak)) hk_get_new_handler _ZSt15get_new_handlerv;
 __attribute__((weak)) hk_throw_function _ZSt17__throw_bad_allocv;
@@ -31,8 +44,6 @@ __attribute__((weak)) hk_throw_function _ZSt17__throw_bad_allocv;
 /* The runtime may have been loaded after us, or by a plug-in and for it alone. */
 static void *hk_runtime_symbol(const char *name)
 {
-    if (dlopen == NULL || dlsym == NULL)
-        return NULL;
     void *runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
     if (runtime == NULL)
         runtime = dlopen("libc++.so.1", RTLD_LAZY | RTLD_NOLOAD);
@@ -61,6 +72,8 @@ _Noreturn static void hk_throw_bad_alloc(size_t n)
     hk_text_to_stderr(&text);
     hk_os_abort();
 }
+
+#endif
 
 static void *hk_new_try(size_t n, size_t alignment)
 {
@@ -110,7 +123,12 @@ void *hk_own_new_array(size_t n);
 void *hk_own_new_array_aligned(size_t n, size_t alignment);
 
 void *hk_own_new(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
-void *hk_own_new_aligned(size_t n, size_t alignment) { return hk_new(n, alignment); }
+void *hk_own_new_aligned(size_t n, size_t alignment)
+{
+    if (HK_UNLIKELY(!hk_is_power_of_two(alignment))) /* undefined; the runtimes' own forms do so */
+        hk_throw_bad_alloc(n);
+    return hk_new(n, alignment);
+}
 
 HK_REPLACEABLE_ALIAS(hk_own_new) void *_Znwm(size_t n);
 HK_REPLACEABLE_ALIAS(hk_own_new_aligned) void *_ZnwmSt11align_val_t(size_t n, size_t alignment);
@@ -157,7 +175,12 @@ HK_DELETE_ALIGNED_BY(_ZdlPvSt11align_val_t, _ZdlPvSt11align_val_tRKSt9nothrow_t,
 HK_DELETE_ALIGNED_BY(_ZdaPvSt11align_val_t, _ZdaPvSt11align_val_tRKSt9nothrow_t, size_t alignment,
                      HK_UNUSED const void *nothrow)
 
+#if !HK_ARCHIVE
+
 /* ---- Nothrow new: by the forms that throw ---- */
+
+typedef void *hk_new_nothrow_function(size_t n, const void *nothrow);
+typedef void *hk_new_aligned_nothrow_function(size_t n, size_t alignment, const void *nothrow);
 
 enum hk_form { HK_FORM_SINGLE, HK_FORM_ARRAY, HK_FORM_SINGLE_ALIGNED, HK_FORM_ARRAY_ALIGNED, HK_NFORMS };
 
@@ -187,17 +210,6 @@ static void *hk_nothrow_form(enum hk_form form)
     return function;
 }
 
-/* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from
- * malloc must not come from another. And what asks the loader is done before there is anybody who might hold its lock
- * and wait for us. */
-HK_CONSTRUCTOR static void hk_start_with_operators(HK_CONSTRUCTOR_ARGUMENTS)
-{
-    hk_start_with_libc_names(argc, argv, environment);
-    for (enum hk_form form = 0; form < HK_NFORMS; form++)
-        if (!hk_form_is_ours(form))
-            (void)hk_nothrow_form(form);
-}
-
 HK_INLINE bool hk_form_is_aligned(enum hk_form form) { return form >= HK_FORM_SINGLE_ALIGNED; }
 
 static void *hk_new_by_form(enum hk_form form, size_t n, size_t alignment)
@@ -211,12 +223,12 @@ static void *hk_new_by_form(enum hk_form form, size_t n, size_t alignment)
 }
 
 /* [new.delete.single]: the nothrow forms return NULL where the throwing form would throw, as a program's own may, and
- * ours by a new_handler. To catch takes the runtime: its own nothrow form calls the throwing one and catches. In a
- * program that is linked statically there is none, and neither the program's form nor a handler may throw. */
+ * ours by a new_handler. To catch takes the runtime: its own nothrow form calls the throwing one and catches. Where
+ * there is none, neither the program's form nor a handler can throw. */
 HK_COLD static void *hk_new_nothrow_cold(enum hk_form form, size_t n, size_t alignment, const void *nothrow)
 {
     bool ours = hk_form_is_ours(form);
-    if (ours && hk_current_new_handler() == NULL)
+    if (ours && (hk_current_new_handler() == NULL || !hk_is_power_of_two(alignment)))
         return NULL;
     void *symbol = hk_nothrow_form(form);
     if (symbol == NULL)
@@ -233,7 +245,8 @@ HK_COLD static void *hk_new_nothrow_cold(enum hk_form form, size_t n, size_t ali
 
 HK_INLINE void *hk_new_nothrow(enum hk_form form, size_t n, size_t alignment, const void *nothrow)
 {
-    void *p = HK_LIKELY(hk_form_is_ours(form)) ? hk_new_try(n, alignment) : NULL;
+    bool ours = hk_form_is_ours(form) && hk_is_power_of_two(alignment);
+    void *p = HK_LIKELY(ours) ? hk_new_try(n, alignment) : NULL;
     return HK_LIKELY(p != NULL) ? p : hk_new_nothrow_cold(form, n, alignment, nothrow);
 }
 
@@ -251,5 +264,22 @@ HK_NEW_NOTHROW(HK_FORM_ARRAY, _ZnamRKSt9nothrow_t)
     }
 HK_NEW_ALIGNED_NOTHROW(HK_FORM_SINGLE_ALIGNED, _ZnwmSt11align_val_tRKSt9nothrow_t)
 HK_NEW_ALIGNED_NOTHROW(HK_FORM_ARRAY_ALIGNED, _ZnamSt11align_val_tRKSt9nothrow_t)
+
+#endif
+
+/* ---- Start ---- */
+
+/* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from
+ * malloc must not come from another. And what asks the loader is done before there is anybody who might hold its lock
+ * and wait for us. */
+HK_CONSTRUCTOR static void hk_start_with_operators(HK_CONSTRUCTOR_ARGUMENTS)
+{
+    hk_start_with_libc_names(argc, argv, environment);
+#if !HK_ARCHIVE
+    for (enum hk_form form = 0; form < HK_NFORMS; form++)
+        if (!hk_form_is_ours(form))
+            (void)hk_nothrow_form(form);
+#endif
+}
 
 #endif

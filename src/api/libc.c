@@ -73,9 +73,7 @@ HK_EXPORT int posix_memalign(void **p, size_t alignment, size_t n)
 {
     if (!hk_is_power_of_two(alignment) || alignment < sizeof(void *))
         return EINVAL;
-    int saved = errno;
-    void *block = hk_malloc_aligned(alignment, n);
-    errno = saved;
+    void *block = hk_malloc_aligned(alignment, n); /* without memory errno says so, too, as with glibc */
     if (block == NULL)
         return ENOMEM;
     *p = block;

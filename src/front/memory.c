@@ -11,7 +11,7 @@ HK_COLD void hk_reclaim(struct hk_fault *fault)
     hk_heaps_tend(true, fault);
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
     hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
-    hk_superslabs_unmap_free();
+    hk_superslabs_unmap_free(true);
 }
 
 void hk_thread_idle(void)
@@ -51,6 +51,8 @@ size_t hk_trim(enum hk_purge_level level, size_t pad)
     if (level == HK_PURGE_ALL)
         hk_thread_flush(&fault);
     size_t bytes = hk_purge(level, pad, SIZE_MAX, &fault);
+    if (level == HK_PURGE_ALL && pad == 0)
+        hk_superslabs_unmap_free(false);
     hk_fault_check(&fault, "malloc_trim");
     return bytes;
 }

@@ -17,7 +17,7 @@ size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate);
 /* Makes memory for count blocks of n bytes ready; for how many there is. */
 size_t hk_prewarm(size_t n, size_t count);
 /* Gives idle memory of all threads back to the OS, and with HK_PURGE_ALL first what the caller's magazines hold; `pad`
- * bytes may stay. Returns bytes. */
+ * bytes may stay. With HK_PURGE_ALL and no pad address space and commit charge go as well. Returns bytes of memory. */
 size_t hk_trim(enum hk_purge_level level, size_t pad);
 
 #endif

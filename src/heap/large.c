@@ -94,7 +94,7 @@ static void hk_count_block(const struct hk_large *block, bool born)
         counts->mapping_bytes += one * block->size;
     } else {
         counts->runs += one;
-        counts->run_bytes += one * block->size;
+        counts->run_bytes += one * block->usable;
     }
     hk_add_visibly(born ? &counts->allocs : &counts->frees, 1);
 }
@@ -243,7 +243,7 @@ static bool hk_mapped_admit(size_t more)
 static void hk_idle_discard(void)
 {
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
-    hk_superslabs_unmap_free();
+    hk_superslabs_unmap_free(true);
 }
 
 /* hk_mapped_admit, if need be without what lies idle. */
@@ -511,13 +511,12 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
     hk_lock_release(&hk_pool_lock);
     hk_large_pay(fresh);
     if (ok) {
-        hk_lock_acquire(&hk_large_lock);
-        hk_large.counts.run_bytes += (want - have) * HK_SUPERSLAB_SIZE;
-        hk_lock_release(&hk_large_lock);
+        size_t before = record->usable;
         record->size = want * HK_SUPERSLAB_SIZE;
-        record->usable = hk_align_up(n, hk_os_page_size());
-        if (record->usable > record->size - offset)
-            record->usable = record->size - offset;
+        record->usable = hk_min(hk_align_up(n, hk_os_page_size()), record->size - offset);
+        hk_lock_acquire(&hk_large_lock);
+        hk_large.counts.run_bytes += record->usable - before;
+        hk_lock_release(&hk_large_lock);
     }
     return ok;
 }

@@ -503,10 +503,11 @@ static bool hk_region_unmap(void)
     return true;
 }
 
-bool hk_superslabs_unmap_free(void)
+bool hk_superslabs_unmap_free(bool scarce)
 {
     hk_lock_acquire(&hk_pool_lock);
-    hk_superslabs.region_step = 1; /* or the next reservation may leave no room for what describes it */
+    if (scarce)
+        hk_superslabs.region_step = 1; /* or the next reservation may leave no room for what describes it */
     bool any = hk_region_unmap();
     for (uint64_t bins = hk_superslabs.nonempty; bins != 0; bins &= bins - 1) {
         struct hk_superslab *next;

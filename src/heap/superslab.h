@@ -111,8 +111,9 @@ HK_INLINE struct hk_superslab *hk_superslab_next(const struct hk_superslab *supe
 size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 /* How many the options allow to be cached. */
 size_t hk_superslabs_max_cached(void);
-/* Unmaps every free run, when address space or commit charge has run out; true if something went. Lock not held. */
-bool hk_superslabs_unmap_free(void);
+/* Unmaps every free run, and what is reserved beyond: gives address space and commit charge back. scarce: they have run
+ * out, so that no more will be reserved than is needed. True if something went. Lock not held. */
+bool hk_superslabs_unmap_free(bool scarce);
 
 /* What is to be prewarmed stays, though idle, until all goes: said before it is made ready, since a purge may come
  * meanwhile, and taken back for what there was no memory for. Bytes; no lock is needed. */

@@ -117,15 +117,28 @@ static void hk_report_classes(struct hk_text *text, const struct hk_stats *stats
     }
 }
 
+/* Too large for the smallest stacks that threads may have. */
+struct hk_report {
+    struct hk_stats stats;
+    char text[8192];
+};
+
 void hk_report_print(void)
 {
-    struct hk_stats stats;
-    hk_stats_read(&stats);
-    HK_TEXT(text, 8192);
-    hk_report_memory(&text, &stats);
-    hk_report_classes(&text, &stats);
-    hk_report_counters(&text, &stats);
+    size_t page = hk_os_page_size(), size = hk_align_up(sizeof(struct hk_report), page);
+    struct hk_report *report = hk_os_map(size, page);
+    if (report == NULL) {
+        static const char message[] = "hakmem: no memory to print statistics\n";
+        hk_os_write_stderr(message, sizeof message - 1);
+        return;
+    }
+    struct hk_text text = hk_text_on(report->text, sizeof report->text);
+    hk_stats_read(&report->stats);
+    hk_report_memory(&text, &report->stats);
+    hk_report_classes(&text, &report->stats);
+    hk_report_counters(&text, &report->stats);
     hk_text_to_stderr(&text);
+    hk_os_unmap(report, size, size);
 }
 
 struct mallinfo2 hk_report_mallinfo(void)
@@ -133,13 +146,14 @@ struct mallinfo2 hk_report_mallinfo(void)
     struct hk_stats stats;
     hk_stats_read(&stats);
     size_t idle = stats.pool.slots_empty * HK_SLOT_SIZE + stats.superslabs.cached * HK_SUPERSLAB_SIZE;
+    size_t arena = stats.slab_bytes + idle, large = stats.large.run_bytes + stats.large.mapping_bytes;
     return (struct mallinfo2){
-        .arena = stats.slab_bytes + stats.large.run_bytes + idle,
+        .arena = arena,
         .ordblks = stats.superslabs.carved + 1,
-        .hblks = stats.large.mappings,
-        .hblkhd = stats.large.mapping_bytes,
-        .uordblks = stats.live_bytes - stats.large.mapping_bytes,
-        .fordblks = stats.slab_bytes + stats.large.run_bytes + idle - (stats.live_bytes - stats.large.mapping_bytes),
+        .hblks = stats.large.runs + stats.large.mappings,
+        .hblkhd = large,
+        .uordblks = stats.live_bytes - large,
+        .fordblks = arena - (stats.live_bytes - large),
         .keepcost = idle,
     };
 }
@@ -172,8 +186,8 @@ void hk_report_xml(FILE *stream)
     fprintf(stream, "</heap>\n");
     fprintf(stream, "<total type=\"fast\" count=\"0\" size=\"0\"/>\n");
     fprintf(stream, "<total type=\"rest\" count=\"%zu\" size=\"%zu\"/>\n", rest_count, rest_bytes);
-    fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", stats.large.mappings,
-            stats.large.mapping_bytes);
+    fprintf(stream, "<total type=\"mmap\" count=\"%zu\" size=\"%zu\"/>\n", stats.large.runs + stats.large.mappings,
+            stats.large.run_bytes + stats.large.mapping_bytes);
     fprintf(stream, "<system type=\"current\" size=\"%zu\"/>\n", system);
     fprintf(stream, "<system type=\"max\" size=\"%zu\"/>\n", stats.committed_peak);
     fprintf(stream, "<aspace type=\"total\" size=\"%zu\"/>\n", stats.mapped);

@@ -91,6 +91,6 @@ void hk_stats_read(struct hk_stats *stats)
     stats->live_blocks += stats->large.runs + stats->large.mappings;
     stats->live_bytes += stats->large.run_bytes + stats->large.mapping_bytes;
     stats->resident = stats->slab_bytes + stats->pool.slots_empty * HK_SLOT_SIZE +
-                      stats->superslabs.cached * HK_SUPERSLAB_SIZE + stats->large.run_bytes +
+                      (stats->superslabs.cached + stats->superslabs.large) * HK_SUPERSLAB_SIZE +
                       stats->large.mapping_bytes + stats->large.cached_bytes + stats->meta_used;
 }

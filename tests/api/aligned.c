@@ -134,8 +134,10 @@ static void posix_memalign_reports_by_its_result(void)
     for (size_t i = 0; i < COUNT(too_large); i++) {
         for (size_t alignment = sizeof(void *); alignment <= ALIGNMENT_MAX; alignment *= 8) {
             void *p = mark;
+            errno = EILSEQ;
             int error = posix_memalign(&p, alignment, hide_size(too_large[i]));
             CHECK_MSG(error == ENOMEM && p == mark, "posix_memalign(%zu, %zu) = %d", alignment, too_large[i], error);
+            CHECK_MSG(errno == ENOMEM, "posix_memalign(%zu, %zu): errno %d", alignment, too_large[i], errno);
         }
     }
     void *a = NULL, *b = NULL;

@@ -170,6 +170,22 @@ TEST_F(HakPurge, AfterASecondDecayLeavesTheWarmBudgetAndQuietNothing)
     free(pins);
 }
 
+/* With the memory, which a purge by time keeps the address space of: commit charge and RLIMIT_AS count that. */
+TEST_F(HakPurge, GivesAddressSpaceBackAtAll)
+{
+    Blocks blocks = alloc(1000, 20 * kMib / 1000), large = alloc(3 * kMib, 4);
+    const size_t before = atomic_load(&hk_os_counts.bytes_committed);
+    free(blocks), free(large);
+    hak_thread_idle();
+    advance_a_second();
+    hak_purge(HAK_PURGE_QUIET);
+    EXPECT_GT(hk_superslab_counts.free, 0u);
+    EXPECT_EQ(atomic_load(&hk_os_counts.bytes_committed), before);
+    hak_purge(HAK_PURGE_ALL);
+    EXPECT_EQ(hk_superslab_counts.free, 0u);
+    EXPECT_LE(atomic_load(&hk_os_counts.bytes_committed), before - 30 * kMib);
+}
+
 /* Nobody has looked at the time meanwhile. */
 TEST_F(HakPurge, KnowsThatTheProcessHasSlept)
 {

@@ -220,6 +220,23 @@ void without_a_handler()
     }
 }
 
+// Undefined, and what the runtimes' own forms do.
+void alignments_that_are_no_powers_of_two()
+{
+    for (size_t wrong : {size_t{0}, size_t{3}, size_t{48}, size_t{192}, size_t{5} << 20}) {
+        const auto alignment = static_cast<std::align_val_t>(hide_size(wrong));
+        bool thrown = false;
+        try {
+            ::operator delete(::operator new(100, alignment), alignment);
+        } catch (const std::bad_alloc &) {
+            thrown = true;
+        }
+        CHECK_MSG(thrown, "alignment %zu", wrong);
+        CHECK_MSG(::operator new(100, alignment, std::nothrow) == nullptr, "alignment %zu", wrong);
+        CHECK_MSG(::operator new[](100, alignment, std::nothrow) == nullptr, "alignment %zu", wrong);
+    }
+}
+
 int handler_calls;
 
 struct Refused {
@@ -345,6 +362,7 @@ int main()
     malloc_and_new_mix();
     sized_delete_of_another_size();
     without_a_handler();
+    alignments_that_are_no_powers_of_two();
     sizes_that_would_wrap_around();
     with_handlers();
     handler_that_frees_a_reserve();

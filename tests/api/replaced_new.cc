@@ -117,10 +117,8 @@ void direct_calls_do()
     counted("direct, aligned", 0, 0, 3, 3);
 }
 
-// Not in a program that is linked statically: there is no other nothrow form there than hakmem's, which is C.
 void what_they_throw_is_caught_by_the_nothrow_forms()
 {
-#ifndef LINKED_STATICALLY
     out_of_memory = true;
     CHECK(hidden(new (std::nothrow) char) == nullptr);
     CHECK(hidden(new (std::nothrow) char[10]) == nullptr);
@@ -128,7 +126,6 @@ void what_they_throw_is_caught_by_the_nothrow_forms()
     CHECK(hidden(new (std::nothrow) Object<32>[5]) == nullptr);
     out_of_memory = false;
     counted("nothrow without memory", 2, 0, 2, 0);
-#endif
 }
 
 } // namespace

@@ -3,6 +3,7 @@
 
 #include <limits.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <regex.h>
 #include <string.h>
 #include <unistd.h>
@@ -135,7 +136,13 @@ static void trim_says_whether_it_gave_memory_back(void)
     free(last);
 }
 
-/* malloc_stats writes to stderr, and to nothing else. */
+static void *prints(void *unused)
+{
+    malloc_stats();
+    return unused;
+}
+
+/* malloc_stats writes to stderr, and to nothing else; on a stack as small as a thread's can be. */
 static void stats_go_to_stderr(void)
 {
     static char text[1 << 20];
@@ -145,7 +152,11 @@ static void stats_go_to_stderr(void)
     REQUIRE(saved_err >= 0 && saved_out >= 0 && err != NULL && out != NULL);
     dup2(fileno(err), STDERR_FILENO);
     dup2(fileno(out), STDOUT_FILENO);
-    malloc_stats();
+    pthread_attr_t small;
+    pthread_t thread;
+    REQUIRE(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, (size_t)PTHREAD_STACK_MIN) == 0);
+    REQUIRE(pthread_create(&thread, &small, prints, NULL) == 0 && pthread_join(thread, NULL) == 0);
+    pthread_attr_destroy(&small);
     fflush(stdout);
     dup2(saved_err, STDERR_FILENO);
     dup2(saved_out, STDOUT_FILENO);

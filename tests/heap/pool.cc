@@ -468,7 +468,7 @@ class PoolFuzz : public Pool
         else if (what == 94)
             hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
         else if (what == 95 && below(4) == 0)
-            hk_superslabs_unmap_free();
+            hk_superslabs_unmap_free(true);
         else if (what == 96 && !slabs.empty() && locked.size() < 8)
             lock_a_page();
         else if (what == 97)

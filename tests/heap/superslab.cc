@@ -279,7 +279,7 @@ TEST_F(Superslab, FreeRunsAreUnmappedWhenThatIsNeeded)
     char *base = first->base;
     release(first, 3, true);
     size_t unmapped = hk_superslab_counts.unmapped;
-    EXPECT_TRUE(hk_superslabs_unmap_free());
+    EXPECT_TRUE(hk_superslabs_unmap_free(true));
     EXPECT_GE(hk_superslab_counts.unmapped, unmapped + 3);
     EXPECT_EQ(hk_superslab_counts.free, 0u);
     EXPECT_EQ(hk_superslab_counts.cached, 0u);
@@ -288,7 +288,7 @@ TEST_F(Superslab, FreeRunsAreUnmappedWhenThatIsNeeded)
     EXPECT_EQ(mincore(base, 4096, &resident), -1) << "it is not mapped any more";
     EXPECT_EQ(kept->base[0], static_cast<char>(0xa5));
     check_superslabs();
-    EXPECT_FALSE(hk_superslabs_unmap_free()) << "there is nothing left";
+    EXPECT_FALSE(hk_superslabs_unmap_free(true)) << "there is nothing left";
     hk_superslab *again = acquire(3);
     ASSERT_NE(again, nullptr);
     EXPECT_TRUE(is_zero(again));
@@ -369,7 +369,7 @@ TEST_F(Superslab, StayInOrderWhateverHappens)
         if (step % 100 == 0)
             hk_superslabs_purge(below(20), UINT64_MAX, SIZE_MAX);
         if (step % 500 == 0)
-            hk_superslabs_unmap_free();
+            hk_superslabs_unmap_free(true);
         if (step % 10 == 0)
             check_superslabs();
     }

@@ -270,8 +270,8 @@ TEST(Report, MallinfoFitsTheStatistics)
     void *small = hak_malloc(1000), *mapping = hak_malloc(100 << 20);
     struct hk_stats stats = now();
     struct mallinfo2 info = hk_report_mallinfo();
-    EXPECT_EQ(info.hblks, stats.large.mappings);
-    EXPECT_EQ(info.hblkhd, stats.large.mapping_bytes);
+    EXPECT_EQ(info.hblks, stats.large.runs + stats.large.mappings);
+    EXPECT_EQ(info.hblkhd, stats.large.run_bytes + stats.large.mapping_bytes);
     EXPECT_EQ(info.uordblks + info.hblkhd, stats.live_bytes);
     EXPECT_EQ(info.uordblks + info.fordblks, info.arena);
     EXPECT_LE(info.keepcost, info.fordblks);
