@@ -93,12 +93,6 @@ HK_INLINE void hk_lock_release(struct hk_lock *lock)
         hk_lock_wake(lock);
 }
 
-/* True if somebody holds it; may be outdated. */
-HK_INLINE bool hk_lock_is_held(const struct hk_lock *lock)
-{
-    return atomic_load_explicit(&lock->word, memory_order_relaxed) != 0;
-}
-
 /* For fork alone, which takes every lock there is: no check of ranks. */
 HK_INLINE void hk_lock_seize(struct hk_lock *lock)
 {

@@ -360,11 +360,16 @@ void hk_purge_pay(size_t grown, struct hk_heap *heap)
         hk_trace(HK_TRACE_PURGE, "purge growth", {"grown", grown}, {"bytes", bytes});
 }
 
-void hk_purge_after_fork(void)
+void hk_purge_forget(void)
 {
-    hk_purge_walk_end();
     hk_payment_reset();
     hk_surplus_reset();
     hk_set(&hk_surplus_mappings, 0);
     hk_set(&hk_ticked_at, hk_clock_now());
+}
+
+void hk_purge_after_fork(void)
+{
+    hk_purge_walk_end();
+    hk_purge_forget();
 }

@@ -44,7 +44,9 @@ void hk_purge_regret_mappings(size_t bytes);
  * gives back what it has dropped; else NULL. */
 void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault);
 
-/* In the child of a fork, which has its own idle memory to learn about; and between tests. */
+/* Forgets what was learned: a fork's child has its own idle memory to learn about. May interrupt all else. */
+void hk_purge_forget(void);
+/* The same, and ends what another thread was at. In the child of a fork; and between tests. */
 void hk_purge_after_fork(void);
 
 #endif

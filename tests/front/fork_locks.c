@@ -5,7 +5,8 @@
  *            for which it has the C library's list of them and waits for each; children use streams, too;
  *   library  a library's handler, registered by its constructor, takes a lock under which other threads allocate;
  *   signal   a program with one thread forks in a signal handler, which may have interrupted malloc or free. Parent and
- *            child go on from there: the children of the longest line of them return from the handler and work on.
+ *            child go on from there, also where memory was on its way to the system: half of the children return from
+ *            the handler and work on.
  *
  * Usage: fork_locks scene
  */
@@ -110,13 +111,15 @@ static void run_streams(void)
 
 /* ---- A library ---- */
 
-enum { USERS = 3, LIBRARY_FORKS = 1000 };
+enum { USERS = 2, LIBRARY_FORKS = 300 };
 
 static void *uses_library(void *unused)
 {
     uint64_t random = 3;
-    while (!stop)
+    while (!stop) {
         fork_library_locked(allocate_some, &random);
+        usleep(50); /* or nobody else would get the lock */
+    }
     return unused;
 }
 
@@ -144,9 +147,41 @@ static void run_library(void)
 
 /* ---- A signal handler ---- */
 
-enum { SIGNAL_FORKS = 1500 };
+enum { SIGNAL_FORKS = 1000, MANY = 300 };
 static volatile sig_atomic_t signals;
 static volatile bool works_on; /* a child that returns from the handler */
+
+/* Blocks whose memory goes back to the system, which takes a while, without locks, and with them. */
+static void allocate_much(uint64_t *random)
+{
+    static struct {
+        char *p;
+        size_t size;
+    } blocks[MANY];
+    for (size_t i = 0; i < MANY; i++) {
+        blocks[i].size = 1000 + hk_random(random) % 60000;
+        blocks[i].p = malloc(blocks[i].size);
+        HK_CHECK(blocks[i].p != NULL, "malloc(%zu)", blocks[i].size);
+        hk_fill(blocks[i].p, blocks[i].size, hk_key(blocks[i].p, 1));
+    }
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < MANY; i++) {
+            if ((i % 8 != 0) != (pass == 0))
+                continue;
+            HK_CHECK_CONTENT(blocks[i].p, blocks[i].size, blocks[i].size, hk_key(blocks[i].p, 1));
+            free(blocks[i].p);
+        }
+        malloc_trim(0);
+    }
+}
+
+/* The next signal comes when it may. */
+static void rearm(void)
+{
+    static uint64_t random = 7;
+    struct itimerval once = {.it_value.tv_usec = 50 + (suseconds_t)(hk_random(&random) % 2000)};
+    setitimer(ITIMER_REAL, &once, NULL);
+}
 
 static void forks(int number)
 {
@@ -156,39 +191,44 @@ static void forks(int number)
     pid_t pid = fork();
     HK_CHECK(pid >= 0, "fork");
     if (pid == 0) {
-        setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
-        if (signals % 4 != 0)
+        if (signals % 2 != 0)
             _exit(0);
         works_on = true;
         errno = saved;
         return;
     }
     HK_WAIT_OK(pid, "child %d", (int)signals);
+    rearm();
     errno = saved;
 }
 
 static void run_signal(void)
 {
     signal(SIGALRM, forks);
-    struct timeval often = {.tv_usec = 300};
-    setitimer(ITIMER_REAL, &(struct itimerval){often, often}, NULL);
+    rearm();
     uint64_t random = 9;
-    while (signals < SIGNAL_FORKS * 2 / HK_TEST_SLOWDOWN && !works_on)
-        allocate_some(&random);
+    double start = hk_now();
+    for (int round = 0; signals < SIGNAL_FORKS && !works_on && hk_now() - start < 10; round++) {
+        if (round % 2 == 0)
+            allocate_much(&random);
+        else
+            allocate_some(&random);
+    }
     if (!works_on) {
-        setitimer(ITIMER_REAL, &(struct itimerval){0}, NULL);
-    } else {
-        for (int i = 0; i < 20; i++)
-            allocate_some(&random);
-        malloc_trim(0);
-        pid_t pid = fork(); /* as any process */
-        if (pid == 0) {
-            allocate_some(&random);
-            _exit(0);
-        }
-        HK_WAIT_OK(pid, "a child of a child");
+        signal(SIGALRM, SIG_IGN);
+        return;
+    }
+    for (int i = 0; i < 5; i++) {
+        allocate_some(&random);
+        allocate_much(&random);
+    }
+    pid_t pid = fork(); /* as any process */
+    if (pid == 0) {
+        allocate_some(&random);
         _exit(0);
     }
+    HK_WAIT_OK(pid, "a child of a child");
+    _exit(0);
 }
 
 int main(int argc, char **argv)
