@@ -42,7 +42,7 @@ static unsigned hk_longest_run(uint32_t bits)
     return length;
 }
 
-static void hk_bin_remove(struct hk_superslab *superslab)
+static void hk_room_remove(struct hk_superslab *superslab)
 {
     if (superslab->bin == 0)
         return;
@@ -53,7 +53,7 @@ static void hk_bin_remove(struct hk_superslab *superslab)
     superslab->bin = 0;
 }
 
-static void hk_bin_insert(struct hk_superslab *superslab, unsigned bin)
+static void hk_room_insert(struct hk_superslab *superslab, unsigned bin)
 {
     superslab->bin = (uint8_t)bin;
     hk_superslab_link(&hk_pool.bins[superslab->long_runs][bin], superslab);
@@ -214,9 +214,9 @@ static void hk_superslab_rebin(struct hk_superslab *superslab)
 {
     unsigned bin = hk_longest_run(hk_free_slots(superslab));
     if (bin != superslab->bin) {
-        hk_bin_remove(superslab);
+        hk_room_remove(superslab);
         if (bin != 0 && bin < HK_SLOTS_PER_SUPERSLAB)
-            hk_bin_insert(superslab, bin);
+            hk_room_insert(superslab, bin);
     }
     if (bin == HK_SLOTS_PER_SUPERSLAB) {
         hk_empty_each(superslab, hk_empty_unlink);

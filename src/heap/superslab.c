@@ -59,13 +59,13 @@ static void hk_lru_remove(struct hk_superslab *superslab)
 
 /* ---- Free runs ---- */
 
-static unsigned hk_run_bin(size_t length) { return length < HK_RUN_BINS ? (unsigned)length - 1 : HK_RUN_BINS - 1; }
+static unsigned hk_free_run_bin(size_t length) { return length < HK_RUN_BINS ? (unsigned)length - 1 : HK_RUN_BINS - 1; }
 
-static void hk_run_insert(struct hk_superslab *first, size_t length, size_t resident)
+static void hk_free_run_insert(struct hk_superslab *first, size_t length, size_t resident)
 {
     first->run = hk_superslab_next(first, length - 1)->run = (uint32_t)length;
     first->run_resident = (uint32_t)resident;
-    unsigned bin = hk_run_bin(length);
+    unsigned bin = hk_free_run_bin(length);
     struct hk_superslab *before = NULL, *next = hk_superslabs.runs[bin];
     if (resident == 0) /* behind those with memory */
         for (; next != NULL && next->run_resident != 0; next = next->next)
@@ -75,9 +75,9 @@ static void hk_run_insert(struct hk_superslab *first, size_t length, size_t resi
     hk_superslabs.nonempty |= 1ull << bin;
 }
 
-static void hk_run_remove(struct hk_superslab *first)
+static void hk_free_run_remove(struct hk_superslab *first)
 {
-    unsigned bin = hk_run_bin(first->run);
+    unsigned bin = hk_free_run_bin(first->run);
     hk_superslab_unlink(&hk_superslabs.runs[bin], first);
     if (hk_superslabs.runs[bin] == NULL)
         hk_superslabs.nonempty &= ~(1ull << bin);
@@ -92,24 +92,24 @@ static size_t hk_count_resident(struct hk_superslab *first, size_t n)
 }
 
 /* Makes [first, first + n), all in state FREE and in no run, part of the free runs. */
-static void hk_run_join(struct hk_superslab *first, size_t n)
+static void hk_free_run_join(struct hk_superslab *first, size_t n)
 {
     size_t resident = hk_count_resident(first, n);
     struct hk_superslab *before = hk_superslab_of(first->base - HK_SUPERSLAB_SIZE);
     if (before != NULL && before->state == HK_SUPERSLAB_FREE) {
         before = hk_superslab_of(first->base - (size_t)before->run * HK_SUPERSLAB_SIZE);
-        hk_run_remove(before);
+        hk_free_run_remove(before);
         first = before;
         n += before->run;
         resident += before->run_resident;
     }
     struct hk_superslab *following = hk_superslab_next(first, n);
     if (following != NULL && following->state == HK_SUPERSLAB_FREE) {
-        hk_run_remove(following);
+        hk_free_run_remove(following);
         n += following->run;
         resident += following->run_resident;
     }
-    hk_run_insert(first, n, resident);
+    hk_free_run_insert(first, n, resident);
 }
 
 /* Where in a run n superslabs are taken: at the end that has more memory; if neither has any, where memory begins. */
@@ -136,11 +136,11 @@ static struct hk_superslab *hk_run_take(struct hk_superslab *run, size_t n)
     struct hk_superslab *first = hk_superslab_next(run, start);
     size_t below = hk_count_resident(run, start);
     size_t above = run->run_resident - below - hk_count_resident(first, n);
-    hk_run_remove(run);
+    hk_free_run_remove(run);
     if (start > 0)
-        hk_run_insert(run, start, below);
+        hk_free_run_insert(run, start, below);
     if (start + n < length)
-        hk_run_insert(hk_superslab_next(first, n), length - start - n, above);
+        hk_free_run_insert(hk_superslab_next(first, n), length - start - n, above);
     return first;
 }
 
@@ -148,7 +148,7 @@ static struct hk_superslab *hk_run_take(struct hk_superslab *run, size_t n)
 static struct hk_superslab *hk_run_find(size_t n)
 {
     struct hk_superslab *found = NULL;
-    uint64_t bins = hk_superslabs.nonempty & ~hk_low_mask64(hk_run_bin(n));
+    uint64_t bins = hk_superslabs.nonempty & ~hk_low_mask64(hk_free_run_bin(n));
     for (; bins != 0; bins &= bins - 1) {
         struct hk_superslab *run = hk_superslabs.runs[hk_lowest_bit64(bins)];
         while (run != NULL && run->run < n) /* only in the bin of long runs */
@@ -190,7 +190,7 @@ static bool hk_region_carve(size_t n)
     hk_superslab_counts.reserved += done;
     hk_superslab_counts.free += done;
     if (done > 0)
-        hk_run_join(first, done);
+        hk_free_run_join(first, done);
     return done == n;
 }
 
@@ -286,14 +286,14 @@ static void hk_set_state(struct hk_superslab *superslab, enum hk_superslab_state
 #define HK_CACHED_FIRST ((size_t)64)
 #define HK_WANTED_AGAIN_MS 1000u
 
-static void hk_cache_note_wanted(size_t regretted)
+static void hk_lru_note_wanted(size_t regretted)
 {
     size_t most = hk_option(superslab_max_cached);
     size_t wanted = hk_superslabs.wanted + regretted;
     hk_add_visibly(&hk_superslabs.wanted, hk_min(wanted, most) - hk_superslabs.wanted);
 }
 
-static void hk_cache_note_unwanted(size_t purged)
+static void hk_lru_note_unwanted(size_t purged)
 {
     hk_add_visibly(&hk_superslabs.wanted, -hk_min(purged, hk_superslabs.wanted));
 }
@@ -333,7 +333,7 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
         return;
     hk_purge_regret(regretted * HK_SUPERSLAB_SIZE);
     if (hk_os_now_ms() - latest_ms < HK_WANTED_AGAIN_MS)
-        hk_cache_note_wanted(regretted);
+        hk_lru_note_wanted(regretted);
 }
 
 /* Slots of carved superslabs are counted by the pool. */
@@ -352,7 +352,7 @@ struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state sta
         return NULL;
     struct hk_superslab *first = hk_run_take(run, n);
     if (!hk_superslabs_allowed(first, n, state) || !hk_commit(first, n)) {
-        hk_run_join(first, n);
+        hk_free_run_join(first, n);
         return NULL;
     }
     hk_superslabs_use(first, n, state);
@@ -369,9 +369,9 @@ bool hk_superslabs_extend(struct hk_superslab *first, size_t have, size_t n)
     size_t resident = following->run_resident;
     if (!hk_superslabs_allowed(following, n, HK_SUPERSLAB_LARGE) || !hk_commit(following, n))
         return false;
-    hk_run_remove(following);
+    hk_free_run_remove(following);
     if (length > n)
-        hk_run_insert(hk_superslab_next(following, n), length - n, resident - hk_count_resident(following, n));
+        hk_free_run_insert(hk_superslab_next(following, n), length - n, resident - hk_count_resident(following, n));
     hk_superslabs_use(following, n, (enum hk_superslab_state)first->state);
     return true;
 }
@@ -390,7 +390,7 @@ void hk_superslabs_release(struct hk_superslab *first, size_t n, bool resident)
             hk_lru_add(superslab);
         }
     }
-    hk_run_join(first, n);
+    hk_free_run_join(first, n);
 }
 
 /* Takes a free superslab out of its run, which is split. */
@@ -405,12 +405,12 @@ static void hk_superslab_isolate(struct hk_superslab *superslab)
     }
     size_t length = run->run;
     size_t low = (size_t)(superslab->base - run->base) / HK_SUPERSLAB_SIZE;
-    hk_run_remove(run);
+    hk_free_run_remove(run);
     if (low > 0)
-        hk_run_insert(run, low, hk_count_resident(run, low));
+        hk_free_run_insert(run, low, hk_count_resident(run, low));
     if (low + 1 < length) {
         struct hk_superslab *high = hk_superslab_next(superslab, 1);
-        hk_run_insert(high, length - low - 1, hk_count_resident(high, length - low - 1));
+        hk_free_run_insert(high, length - low - 1, hk_count_resident(high, length - low - 1));
     }
 }
 
@@ -443,7 +443,7 @@ static size_t hk_superslab_purge_oldest(void)
     hk_superslab_counts.purged += purged;
     hk_trace(HK_TRACE_LRU, "lru purge", {"superslab", (uintptr_t)superslab->base}, {"purged", purged},
              {"cached", hk_superslab_counts.cached});
-    hk_run_join(superslab, 1);
+    hk_free_run_join(superslab, 1);
     return purged ? bytes : 0;
 }
 
@@ -454,7 +454,7 @@ size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most)
     for (; n < most && hk_superslab_counts.cached > keep && hk_superslabs.oldest->freed_at_ms < freed_before_ms; n++)
         bytes += hk_superslab_purge_oldest();
     if (freed_before_ms != UINT64_MAX)
-        hk_cache_note_unwanted(n);
+        hk_lru_note_unwanted(n);
     hk_lock_release(&hk_pool_lock);
     return bytes;
 }
@@ -468,7 +468,7 @@ size_t hk_superslabs_max_cached(void)
 }
 
 /* Unmaps a free run; false if the kernel refuses. */
-static bool hk_run_unmap(struct hk_superslab *run)
+static bool hk_free_run_unmap(struct hk_superslab *run)
 {
     size_t n = run->run;
     size_t committed = 0;
@@ -477,7 +477,7 @@ static bool hk_run_unmap(struct hk_superslab *run)
     char *base = run->base;
     if (!hk_os_unmap(base, n * HK_SUPERSLAB_SIZE, committed))
         return false;
-    hk_run_remove(run);
+    hk_free_run_remove(run);
     for (size_t i = 0; i < n; i++) {
         struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);
         if (superslab->resident)
@@ -513,7 +513,7 @@ bool hk_superslabs_unmap_free(bool scarce)
         struct hk_superslab *next;
         for (struct hk_superslab *run = hk_superslabs.runs[hk_lowest_bit64(bins)]; run != NULL; run = next) {
             next = run->next;
-            any |= hk_run_unmap(run);
+            any |= hk_free_run_unmap(run);
         }
     }
     hk_lock_release(&hk_pool_lock);
@@ -546,7 +546,7 @@ void hk_superslabs_after_fork(void)
             superslab->zero = false;
             superslab->committed = false; /* it may not be; to commit twice does no harm */
             hk_huge_pages_end(superslab);
-            hk_run_join(superslab, 1);
+            hk_free_run_join(superslab, 1);
         }
     }
 }
