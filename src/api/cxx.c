@@ -75,14 +75,19 @@ _Noreturn static void hk_throw_bad_alloc(size_t n)
 
 #endif
 
+/* NULL without memory, and for an alignment that is no power of two: undefined, and what the runtimes' own forms do. */
 static void *hk_new_try(size_t n, size_t alignment)
 {
+    if (HK_UNLIKELY(!hk_is_power_of_two(alignment)))
+        return NULL;
     return alignment <= HK_MIN_ALIGN ? hk_malloc_hot(n) : hk_malloc_aligned(alignment, n);
 }
 
-/* [new.delete.single]: as long as there is a new_handler it is called and the allocation tried again. */
+/* [new.delete.single]: as long as there is a new_handler it is called and the allocation tried again, if that helps. */
 HK_COLD static void *hk_new_retry(size_t n, size_t alignment)
 {
+    if (!hk_is_power_of_two(alignment))
+        return NULL;
     for (hk_new_handler *handler; (handler = hk_current_new_handler()) != NULL;) {
         handler();
         void *p = hk_new_try(n, alignment);
@@ -123,12 +128,7 @@ void *hk_own_new_array(size_t n);
 void *hk_own_new_array_aligned(size_t n, size_t alignment);
 
 void *hk_own_new(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
-void *hk_own_new_aligned(size_t n, size_t alignment)
-{
-    if (HK_UNLIKELY(!hk_is_power_of_two(alignment))) /* undefined; the runtimes' own forms do so */
-        hk_throw_bad_alloc(n);
-    return hk_new(n, alignment);
-}
+void *hk_own_new_aligned(size_t n, size_t alignment) { return hk_new(n, alignment); }
 
 HK_REPLACEABLE_ALIAS(hk_own_new) void *_Znwm(size_t n);
 HK_REPLACEABLE_ALIAS(hk_own_new_aligned) void *_ZnwmSt11align_val_t(size_t n, size_t alignment);
@@ -228,7 +228,7 @@ static void *hk_new_by_form(enum hk_form form, size_t n, size_t alignment)
 HK_COLD static void *hk_new_nothrow_cold(enum hk_form form, size_t n, size_t alignment, const void *nothrow)
 {
     bool ours = hk_form_is_ours(form);
-    if (ours && (hk_current_new_handler() == NULL || !hk_is_power_of_two(alignment)))
+    if (ours && hk_current_new_handler() == NULL)
         return NULL;
     void *symbol = hk_nothrow_form(form);
     if (symbol == NULL)
@@ -245,8 +245,7 @@ HK_COLD static void *hk_new_nothrow_cold(enum hk_form form, size_t n, size_t ali
 
 HK_INLINE void *hk_new_nothrow(enum hk_form form, size_t n, size_t alignment, const void *nothrow)
 {
-    bool ours = hk_form_is_ours(form) && hk_is_power_of_two(alignment);
-    void *p = HK_LIKELY(ours) ? hk_new_try(n, alignment) : NULL;
+    void *p = HK_LIKELY(hk_form_is_ours(form)) ? hk_new_try(n, alignment) : NULL;
     return HK_LIKELY(p != NULL) ? p : hk_new_nothrow_cold(form, n, alignment, nothrow);
 }
 

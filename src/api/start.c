@@ -4,8 +4,8 @@
 
 #include "base/options.h"
 #include "base/os.h"
-#include "front/memory.h"
 #include "front/fork.h"
+#include "front/memory.h"
 #include "heap/limit.h"
 #include "heap/superslab.h"
 #include "observe/report.h"

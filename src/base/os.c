@@ -1,7 +1,5 @@
 #include "base/os.h"
 
-#include "base/bits.h"
-
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdlib.h>
@@ -12,6 +10,8 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
+
+#include "base/bits.h"
 
 struct hk_os_counts hk_os_counts;
 

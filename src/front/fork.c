@@ -15,8 +15,8 @@
  * ours may allocate. The child gives the locks back like the parent, after it has put right what its missing threads
  * left.
  *
- * Where there is no other thread nothing of this is needed, and it would do harm: a signal handler may fork, and what it
- * has interrupted, with locks held or memory on its way to the OS, goes on in parent and child when it returns. */
+ * Where there is no other thread nothing of this is needed, and it would do harm: a signal handler may fork, and what
+ * it has interrupted, with locks held or memory on its way to the OS, goes on in parent and child when it returns. */
 
 /* How many forks of the thread are under way that it makes as the only one: by handlers of signals, one in another. */
 static HK_TLS unsigned hk_forks_alone;
@@ -29,9 +29,9 @@ static bool hk_fork_was_alone(void)
     return true;
 }
 
-/* glibc's fork takes the lock of its list of streams, and then those of its own malloc. A thread that has the
- * list may wait for a stream, whose thread may wait for us. So with malloc's locks in a handler, which comes before the
- * list, the list must come before the handler: the same thread may take its lock twice. */
+/* glibc's fork takes the lock of its list of streams, and then those of its own malloc. A thread that has the list may
+ * wait for a stream, whose thread may wait for us. So with malloc's locks in a handler, which comes before the list,
+ * the list must come before the handler: the same thread may take its lock twice. */
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));
@@ -41,16 +41,13 @@ static bool hk_streams_can_be_locked(void)
     return _IO_list_lock != NULL && _IO_list_unlock != NULL && _IO_list_resetlock != NULL;
 }
 
-static bool hk_fork_has_streams; /* the fork under way: guarded by all locks */
-
 static void hk_fork_prepare(void)
 {
     if (__libc_single_threaded) {
         hk_forks_alone++;
         return;
     }
-    bool streams = hk_streams_can_be_locked();
-    if (streams)
+    if (hk_streams_can_be_locked())
         _IO_list_lock();
     hk_lock_seize(&hk_purge_lock);
     hk_lock_seize(&hk_heaps_lock);
@@ -59,7 +56,6 @@ static void hk_fork_prepare(void)
     hk_lock_seize(&hk_pool_lock);
     hk_lock_seize(&hk_large_lock);
     hk_lock_seize(&hk_meta_lock);
-    hk_fork_has_streams = streams;
     hk_lock_bypass = true;
 }
 
@@ -79,9 +75,8 @@ static void hk_fork_parent(void)
 {
     if (hk_fork_was_alone())
         return;
-    bool streams = hk_fork_has_streams;
     hk_fork_release();
-    if (streams)
+    if (hk_streams_can_be_locked())
         _IO_list_unlock();
 }
 
@@ -91,7 +86,6 @@ static void hk_fork_child(void)
         hk_purge_forget();
         return;
     }
-    bool streams = hk_fork_has_streams;
     hk_purge_after_fork();
     hk_huge_pages_after_fork();
     hk_superslabs_after_fork();
@@ -100,7 +94,7 @@ static void hk_fork_child(void)
     hk_heaps_after_fork(&hk_self);
     hk_thread_after_fork();
     hk_fork_release();
-    if (streams)
+    if (hk_streams_can_be_locked())
         _IO_list_resetlock(); /* as the C library has done by now, for a process that had threads */
 }
 

@@ -402,8 +402,10 @@ static struct hk_slab *hk_acquire_run(unsigned class, uint8_t user)
     struct hk_slab *fit = NULL, *run = hk_pool.empty[class];
     bool own = false;
     for (unsigned i = 0; run != NULL && i < HK_RUN_LOOKS && !own; i++, run = run->next) {
-        own = run->slots == n && hk_empty_is_of(run, user);
-        if (own || (run->slots == n && fit == NULL))
+        if (run->slots != n)
+            continue;
+        own = hk_empty_is_of(run, user);
+        if (own || fit == NULL)
             fit = run;
     }
     if (fit != NULL) {
