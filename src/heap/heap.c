@@ -86,6 +86,15 @@ static void hk_slab_mark_used(struct hk_slab *slab)
     __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
 }
 
+/* Gives the n slots back to the pool that have been warm the longest. */
+static void hk_warm_give(struct hk_heap *heap, unsigned n)
+{
+    hk_pool_release_slots(heap->warm, n);
+    heap->nwarm -= (uint8_t)n;
+    for (unsigned i = 0; i < heap->nwarm; i++)
+        heap->warm[i] = heap->warm[i + n];
+}
+
 static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
     hk_slab_account(heap, slab, 0);
@@ -98,10 +107,13 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     hk_slab_fini(slab);
     /* A slab leaves its slot to the next, or takes it, as it is; but not if it would have to give back what the other
      * has touched of it. */
-    if (hk_class_fills_slot(slab->class) && heap->nwarm < HK_WARM_SLOTS && heap->state == HK_HEAP_RUNNING)
+    if (hk_class_fills_slot(slab->class) && heap->state == HK_HEAP_RUNNING) {
+        if (heap->nwarm == heap->warm_room)
+            hk_warm_give(heap, heap->nwarm / 2u);
         heap->warm[heap->nwarm++] = slab; /* for the next slab */
-    else
+    } else {
         hk_pool_release(slab, slab->slots);
+    }
 }
 
 /* An empty slab is kept if it is all that a class has, so that a class that comes and goes does not open and release a
@@ -141,8 +153,8 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
 
 void hk_heap_release_warm(struct hk_heap *heap)
 {
-    while (heap->nwarm > 0)
-        hk_pool_release(heap->warm[--heap->nwarm], 1);
+    hk_warm_give(heap, heap->nwarm);
+    heap->warm_room = HK_WARM_SLOTS;
 }
 
 void hk_heap_release_empty(struct hk_heap *heap, unsigned class_number)
@@ -198,6 +210,18 @@ void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_
 
 /* ---- Opening slabs ---- */
 
+/* Threads that open and release slabs all the time meet at the pool's lock, the more the more of them there are. A heap
+ * that has met others there has room for twice as many warm slots from then on, up to this part of those in use. */
+#define HK_WARM_PART 8u
+
+static void hk_warm_make_room(struct hk_heap *heap)
+{
+    size_t part = heap->slab_bytes / HK_SLOT_SIZE / HK_WARM_PART;
+    size_t most = hk_min(part, HK_WARM_SLOTS_MAX);
+    if (most > heap->warm_room)
+        heap->warm_room = (uint8_t)hk_min(heap->warm_room * 2u, most);
+}
+
 static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
 {
     if (hk_classes[class].slots != 1)
@@ -206,12 +230,15 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
-    struct hk_slab *acquired[HK_WARM_SLOTS];
-    unsigned room = HK_WARM_SLOTS - heap->nwarm;
+    struct hk_slab *acquired[HK_WARM_SLOTS_MAX];
+    unsigned room = heap->warm_room - heap->nwarm;
     unsigned got = hk_pool_acquire_slots(heap->key, class, acquired, (unsigned)hk_max(room, 1), &heap->grown_bytes);
     if (got == 0)
         return NULL;
-    heap->counts.warm_prefills += got > 1;
+    if (got > 1) {
+        heap->counts.warm_prefills++;
+        hk_warm_make_room(heap);
+    }
     /* What was acquired first is used first: stage one came before stage two. */
     while (got > 1)
         heap->warm[heap->nwarm++] = acquired[--got];
@@ -372,6 +399,7 @@ bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
 void hk_heap_check(struct hk_heap *heap)
 {
     size_t slab_bytes = 0;
+    hk_assert(heap->nwarm <= heap->warm_room && heap->warm_room <= HK_WARM_SLOTS_MAX);
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
         slab_bytes += heap->classes[class].nslabs * (size_t)hk_classes[class].slots * HK_SLOT_SIZE;
         for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)

@@ -75,13 +75,15 @@ struct hk_heap_counts {
 #undef HK_HEAP_COUNTER
 };
 
-#define HK_WARM_SLOTS 4u
+#define HK_WARM_SLOTS 4u      /* of a heap's warm pool */
+#define HK_WARM_SLOTS_MAX 32u /* of that of a heap which met others at the shared one's lock */
 
 struct hk_heap {
     struct hk_lock lock;
     hk_key key;           /* id << 8; constant */
     uint8_t state;        /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
     uint8_t nwarm;        /* slots in the warm pool */
+    uint8_t warm_room;    /* how many it has room for; a thread's heap alone has any */
     uint32_t tick;        /* slow paths; may be read without the lock, to see whether it stands still */
     bool released;        /* a slab since the slow path was entered: there may be something to purge */
     uint32_t tended_tick; /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
@@ -111,7 +113,7 @@ struct hk_heap {
     HK_CACHE_ALIGNED struct hk_parcel *stock; /* its own, ready to be filled */
     uint32_t parcels_begun;                   /* how many of its own were ever used */
     uint32_t parcels_reserved;                /* how many are in reserves */
-    struct hk_slab *warm[HK_WARM_SLOTS];
+    struct hk_slab *warm[HK_WARM_SLOTS_MAX];
     struct hk_heap_counts counts;
     struct hk_heap_class classes[HK_NCLASSES];
     void **parked_top[HK_NCLASSES]; /* while PARKED: the tops of the magazines */

@@ -501,9 +501,8 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
 
 /* ---- Giving back ---- */
 
-void hk_pool_release(struct hk_slab *slab, unsigned nslots)
+static void hk_slots_release(struct hk_slab *slab, unsigned nslots)
 {
-    hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *superslab = slab->superslab;
     hk_trace(HK_TRACE_SLOT, "slot release", {"class", slab->class}, {"superslab", (uintptr_t)superslab->base},
              {"slot", slab->slot}, {"slots", nslots});
@@ -514,6 +513,22 @@ void hk_pool_release(struct hk_slab *slab, unsigned nslots)
     hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)nslots);
     hk_pool_counts.slot_releases += nslots;
     hk_superslab_rebin(superslab);
+}
+
+void hk_pool_release(struct hk_slab *slab, unsigned nslots)
+{
+    hk_lock_acquire(&hk_pool_lock);
+    hk_slots_release(slab, nslots);
+    hk_lock_release(&hk_pool_lock);
+}
+
+void hk_pool_release_slots(struct hk_slab *const *slots, unsigned n)
+{
+    if (n == 0)
+        return;
+    hk_lock_acquire(&hk_pool_lock);
+    for (unsigned i = 0; i < n; i++)
+        hk_slots_release(slots[i], 1);
     hk_lock_release(&hk_pool_lock);
 }
 

@@ -22,8 +22,10 @@ struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned class, size_t *grown);
 /* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last
  * used by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
 size_t hk_pool_prewarm(size_t n, unsigned class, bool populate);
-/* Gives back the slots of a slab after hk_slab_fini, or warm slots. Takes the lock. */
+/* Gives back the slots of a slab after hk_slab_fini. Takes the lock. */
 void hk_pool_release(struct hk_slab *slab, unsigned nslots);
+/* Gives back n warm slots, the last of which will be the first to serve again. Takes the lock. */
+void hk_pool_release_slots(struct hk_slab *const *slots, unsigned n);
 /* Gives the memory of slots back that have been EMPTY since before a time of the coarse clock: about `most` bytes at
  * most, and until `keep` bytes are left EMPTY. Returns bytes. Takes the pool's lock, and drops it for madvise. */
 size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most);

@@ -3,7 +3,9 @@
  */
 #include "test_heap.h"
 
+#include <atomic>
 #include <memory>
+#include <thread>
 
 namespace
 {
@@ -51,21 +53,83 @@ TEST_F(Heap, KeepsAFewSlotsWarm)
     std::vector<std::vector<void *>> slabs(HK_WARM_SLOTS + 1);
     for (auto &blocks : slabs)
         blocks = heap.take_slab(k1024);
-    hk_slab *last_kept = hk_slab_of(slabs[HK_WARM_SLOTS - 1][0]);
+    hk_slab *last_kept = hk_slab_of(slabs[HK_WARM_SLOTS][0]);
     heap.give({pin[0]}); /* so that no empty slab is kept as the class's last */
     size_t releases = hk_pool_counts.slot_releases, hits = heap->counts.warm_hits;
     for (auto &blocks : slabs) {
         EXPECT_EQ(hk_pool_counts.slot_releases, releases);
         heap.give(blocks);
     }
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS);
-    EXPECT_EQ(hk_pool_counts.slot_releases, releases + 1) << "no room for the last one";
+    EXPECT_EQ(hk_pool_counts.slot_releases, releases + HK_WARM_SLOTS / 2) << "the older half made room for the last";
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS / 2 + 1);
     void *p = heap.take_one(k64);
     EXPECT_EQ(hk_slab_of(p), last_kept);
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1);
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS / 2);
     EXPECT_EQ(heap->counts.warm_hits, hits + 1);
     heap.give({p});
     heap.give({pin.begin() + 1, pin.end()});
+}
+
+/* Takes a slab while another thread holds the pool's lock, until it sees that somebody waits for it. */
+std::vector<void *> take_slab_contended(TestHeap &heap, unsigned size_class)
+{
+    std::atomic<bool> held = false;
+    std::thread other([&held] {
+        HeldLock pool(&hk_pool_lock);
+        held = true;
+        while (__atomic_load_n(&hk_pool_lock.word, __ATOMIC_RELAXED) != 2) /* held, and waited for */
+            std::this_thread::yield();
+    });
+    while (!held)
+        std::this_thread::yield();
+    std::vector<void *> blocks = heap.take_slab(size_class);
+    other.join();
+    return blocks;
+}
+
+/* A heap that meets others at the pool's lock fetches several slots, and has room for more the next time; but no more
+ * than an eighth of the slots that it uses. */
+TEST_F(Heap, KeepsMoreSlotsWarmWhereThePoolIsContended)
+{
+    TestHeap heap;
+    std::vector<std::vector<void *>> slabs;
+    EXPECT_EQ(heap->warm_room, HK_WARM_SLOTS);
+    slabs.push_back(take_slab_contended(heap, k1024));
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1) << "the others of a visit";
+    EXPECT_EQ(heap->warm_room, HK_WARM_SLOTS) << "a heap of one slab";
+
+    constexpr unsigned room = HK_WARM_SLOTS + 1;
+    while (slabs.size() < 8 * room || heap->nwarm > 0)
+        slabs.push_back(heap.take_slab(k1024));
+    slabs.push_back(take_slab_contended(heap, k1024));
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1);
+    EXPECT_EQ(heap->warm_room, room);
+    while (heap->nwarm > 0)
+        slabs.push_back(heap.take_slab(k1024));
+    slabs.push_back(take_slab_contended(heap, k1024));
+    EXPECT_EQ(heap->nwarm, room - 1);
+
+    heap.give({slabs[0][0]}); /* so that no empty slab is kept as the class's last */
+    while (slabs.size() > 1) {
+        heap.give(slabs.back());
+        slabs.pop_back();
+        EXPECT_LE(heap->nwarm, heap->warm_room);
+    }
+    EXPECT_GT(heap->nwarm, HK_WARM_SLOTS / 2);
+    EXPECT_EQ(heap.take_one(k1024), slabs[0][0]);
+    while (heap->nwarm > 0) /* a small heap that is contended keeps the room that it has, and takes no more of it */
+        slabs.push_back(heap.take_slab(k1024));
+    slabs.push_back(take_slab_contended(heap, k1024));
+    EXPECT_EQ(heap->warm_room, room);
+    EXPECT_EQ(heap->nwarm, room - 1);
+    {
+        HeldLock held(&heap->lock);
+        hk_heap_release_warm(heap.get());
+    }
+    EXPECT_EQ(heap->nwarm, 0);
+    EXPECT_EQ(heap->warm_room, HK_WARM_SLOTS);
+    for (auto &blocks : slabs)
+        heap.give(blocks);
 }
 
 /* Purging is due when a slab has become empty, whoever keeps its slot. */
