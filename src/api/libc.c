@@ -63,10 +63,9 @@ HK_EXPORT void *memalign(size_t alignment, size_t n)
         errno = EINVAL;
         return NULL;
     }
-    size_t power = HK_MIN_ALIGN;
-    while (power < alignment)
-        power *= 2;
-    return hk_malloc_aligned(power, n);
+    if (!hk_is_power_of_two(alignment))
+        alignment = alignment == 0 ? HK_MIN_ALIGN : (size_t)2 << hk_highest_bit64(alignment);
+    return hk_malloc_aligned(alignment, n);
 }
 
 HK_EXPORT int posix_memalign(void **p, size_t alignment, size_t n)

@@ -95,19 +95,12 @@ const uint8_t hk_class_table[HK_SMALL_MAX / HK_MIN_ALIGN + 1] = {HK_256(HK_SMALL
 const uint8_t hk_class_table_medium[(HK_MEDIUM_MAX - HK_MEDIUM_PAD) >> HK_MEDIUM_STEP_SHIFT] = {
     HK_1024(HK_MEDIUM_AT, 0u), HK_1024(HK_MEDIUM_AT, 1024u)};
 
-unsigned hk_class_of_aligned(size_t n, size_t alignment)
+unsigned hk_class_of_aligned_large(size_t n, size_t alignment)
 {
     if (alignment > HK_CLASS_ALIGN_MAX || n > HK_MEDIUM_MAX)
         return HK_NCLASSES;
-    if (alignment <= HK_MIN_ALIGN || (alignment <= HK_MEDIUM_PAD && n > HK_SMALL_MAX))
-        return hk_class_of(n); /* medium sizes are multiples of their pad */
-    if (n <= HK_SMALL_MAX && alignment <= HK_SMALL_MAX) {
-        /* A power of two is among the classes, so this ends. */
-        unsigned class = hk_class_of_small(n);
-        while ((hk_classes[class].size & (alignment - 1)) != 0)
-            class++;
-        return class;
-    }
+    if (alignment <= HK_MEDIUM_PAD)
+        return hk_class_of_medium(n); /* medium sizes are multiples of their pad */
     size_t size = hk_max(n, alignment);
     if (size > hk_classes[HK_NCLASSES - 1].size)
         return HK_NCLASSES;

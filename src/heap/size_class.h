@@ -54,9 +54,17 @@ HK_INLINE unsigned hk_class_of_medium(size_t n)
 /* n <= HK_MEDIUM_MAX. */
 HK_INLINE unsigned hk_class_of(size_t n) { return n <= HK_SMALL_MAX ? hk_class_of_small(n) : hk_class_of_medium(n); }
 
+/* The same where n or alignment is above HK_SMALL_MAX. */
+unsigned hk_class_of_aligned_large(size_t n, size_t alignment);
 /* The smallest class whose blocks hold n bytes and are all aligned; HK_NCLASSES if there is none.
- * alignment is a power of two. */
-unsigned hk_class_of_aligned(size_t n, size_t alignment);
+ * alignment is a power of two. Small sizes are eight to a doubling: a multiple of an alignment is one of them, or lies
+ * where all of them are multiples of that alignment. */
+HK_INLINE unsigned hk_class_of_aligned(size_t n, size_t alignment)
+{
+    if (HK_LIKELY(n <= HK_SMALL_MAX && alignment <= HK_SMALL_MAX))
+        return hk_class_of_small(hk_align_up(n + (n == 0), alignment));
+    return hk_class_of_aligned_large(n, alignment);
+}
 
 /* The block in which an offset from the first block lies. With e = reciprocal * size - 2^44 < size the quotient is
  * exact while offset * e < 2^44; an offset is below 2^21, a size at most HK_MEDIUM_MAX. */
