@@ -4,7 +4,7 @@
 
 HK_TLS bool hk_lock_bypass;
 
-/* How often a waiter looks before it sleeps: critical sections last well under a microsecond. */
+/* How often a waiter looks before it sleeps: critical sections last a microsecond at most. */
 #define HK_LOCK_SPINS 64
 
 HK_INLINE void hk_pause(void)

@@ -230,5 +230,6 @@ void hk_thread_flush(struct hk_fault *fault)
     for (unsigned class = 0; class < HK_NCLASSES; class++)
         hk_magazine_flush(heap, class, hk_self.top, fault);
     hk_thread_send(fault);
+    hk_heap_release_warm(heap);
     hk_lock_release(&heap->lock);
 }

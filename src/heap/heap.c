@@ -86,7 +86,9 @@ static void hk_slab_mark_used(struct hk_slab *slab)
     __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
 }
 
-/* Gives the n slots back to the pool that have been warm the longest. */
+static unsigned hk_warm_room(const struct hk_heap *heap) { return HK_WARM_SLOTS << heap->warm_doubled; }
+
+/* Gives n slots back to the pool, those that have been warm the longest. */
 static void hk_warm_give(struct hk_heap *heap, unsigned n)
 {
     hk_pool_release_slots(heap->warm, n);
@@ -108,8 +110,8 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     /* A slab leaves its slot to the next, or takes it, as it is; but not if it would have to give back what the other
      * has touched of it. */
     if (hk_class_fills_slot(slab->class) && heap->state == HK_HEAP_RUNNING) {
-        if (heap->nwarm == heap->warm_room)
-            hk_warm_give(heap, heap->nwarm / 2u);
+        if (heap->nwarm >= hk_warm_room(heap))
+            hk_warm_give(heap, heap->nwarm / 4u); /* one at a time where nobody contends */
         heap->warm[heap->nwarm++] = slab; /* for the next slab */
     } else {
         hk_pool_release(slab, slab->slots);
@@ -154,7 +156,7 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
 void hk_heap_release_warm(struct hk_heap *heap)
 {
     hk_warm_give(heap, heap->nwarm);
-    heap->warm_room = HK_WARM_SLOTS;
+    heap->warm_doubled = 0;
 }
 
 void hk_heap_release_empty(struct hk_heap *heap, unsigned class_number)
@@ -211,35 +213,39 @@ void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_
 /* ---- Opening slabs ---- */
 
 /* Threads that open and release slabs all the time meet at the pool's lock, the more the more of them there are. A heap
- * that has met others there has room for twice as many warm slots from then on, up to this part of those in use. */
+ * that meets others there, and so comes back with spare slots, has room for twice as many the next time, up to this
+ * part of the slots of its slabs; one that meets nobody, for half as many. */
 #define HK_WARM_PART 8u
 
-static void hk_warm_make_room(struct hk_heap *heap)
+static void hk_warm_adapt(struct hk_heap *heap, bool contended)
 {
-    size_t part = heap->slab_bytes / HK_SLOT_SIZE / HK_WARM_PART;
-    size_t most = hk_min(part, HK_WARM_SLOTS_MAX);
-    if (most > heap->warm_room)
-        heap->warm_room = (uint8_t)hk_min(heap->warm_room * 2u, most);
+    unsigned doubled = 2 * hk_warm_room(heap);
+    if (!contended)
+        heap->warm_doubled = (uint8_t)hk_sub_sat(heap->warm_doubled, 1);
+    else if (doubled <= HK_WARM_SLOTS_MAX && doubled <= heap->slab_bytes / HK_SLOT_SIZE / HK_WARM_PART)
+        heap->warm_doubled++;
 }
 
 static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
 {
     if (hk_classes[class].slots != 1)
         return hk_pool_acquire_run(heap->key, class, &heap->grown_bytes);
-    if (heap->nwarm > 0 && hk_class_fills_slot(class)) {
+    if (!hk_class_fills_slot(class) || heap->state != HK_HEAP_RUNNING) {
+        struct hk_slab *slab = NULL;
+        hk_pool_acquire_slots(heap->key, class, &slab, 1, &heap->grown_bytes);
+        return slab;
+    }
+    if (heap->nwarm > 0) {
         heap->counts.warm_hits++;
         return heap->warm[--heap->nwarm];
     }
     struct hk_slab *acquired[HK_WARM_SLOTS_MAX];
-    unsigned room = heap->warm_room - heap->nwarm;
-    unsigned got = hk_pool_acquire_slots(heap->key, class, acquired, (unsigned)hk_max(room, 1), &heap->grown_bytes);
+    unsigned got = hk_pool_acquire_slots(heap->key, class, acquired, hk_warm_room(heap), &heap->grown_bytes);
     if (got == 0)
         return NULL;
-    if (got > 1) {
-        heap->counts.warm_prefills++;
-        hk_warm_make_room(heap);
-    }
-    /* What was acquired first is used first: stage one came before stage two. */
+    hk_warm_adapt(heap, got > 1);
+    heap->counts.warm_prefills += got > 1;
+    /* What was acquired first is used first. */
     while (got > 1)
         heap->warm[heap->nwarm++] = acquired[--got];
     return acquired[0];
@@ -399,7 +405,7 @@ bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
 void hk_heap_check(struct hk_heap *heap)
 {
     size_t slab_bytes = 0;
-    hk_assert(heap->nwarm <= heap->warm_room && heap->warm_room <= HK_WARM_SLOTS_MAX);
+    hk_assert(hk_warm_room(heap) <= HK_WARM_SLOTS_MAX && heap->nwarm <= HK_WARM_SLOTS_MAX);
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
         slab_bytes += heap->classes[class].nslabs * (size_t)hk_classes[class].slots * HK_SLOT_SIZE;
         for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)

@@ -75,15 +75,15 @@ struct hk_heap_counts {
 #undef HK_HEAP_COUNTER
 };
 
-#define HK_WARM_SLOTS 4u      /* of a heap's warm pool */
-#define HK_WARM_SLOTS_MAX 32u /* of that of a heap which met others at the shared one's lock */
+#define HK_WARM_SLOTS 4u      /* that a heap's warm pool has room for */
+#define HK_WARM_SLOTS_MAX 16u /* the same, where heaps contend for the shared pool */
 
 struct hk_heap {
     struct hk_lock lock;
     hk_key key;           /* id << 8; constant */
     uint8_t state;        /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
     uint8_t nwarm;        /* slots in the warm pool */
-    uint8_t warm_room;    /* how many it has room for; a thread's heap alone has any */
+    uint8_t warm_doubled; /* how often its room was doubled */
     uint32_t tick;        /* slow paths; may be read without the lock, to see whether it stands still */
     bool released;        /* a slab since the slow path was entered: there may be something to purge */
     uint32_t tended_tick; /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do

@@ -35,7 +35,6 @@ static struct hk_heap *hk_heap_create(void)
     if (HK_UNLIKELY(hk_lock_bypass)) /* by a handler of fork: held until it is over, like all others */
         hk_lock_seize(&heap->lock);
     heap->key = ++hk_last_id << HK_KEY_SHIFT;
-    heap->warm_room = HK_WARM_SLOTS;
     for (unsigned i = 0; i < HK_NCLASSES; i++)
         heap->parked_top[i] = HK_NO_MAGAZINE;
     heap->next = atomic_load_explicit(&hk_heaps, memory_order_relaxed);

@@ -310,19 +310,31 @@ static unsigned hk_slots_find(const struct hk_superslab *superslab, unsigned n)
     return hk_lowest_bit32(empty != 0 ? empty : hk_runs32(hk_free_slots(superslab), n));
 }
 
+/* The last slot of an EMPTY run, so that what is left is one run. */
+static struct hk_slab *hk_empty_take(struct hk_slab *run, unsigned class)
+{
+    if (run->class == class)
+        hk_pool_counts.stage1_same_class++;
+    else
+        hk_pool_counts.stage1_any_class++;
+    struct hk_slab *last = run + run->slots - 1;
+    last->class = run->class;
+    __atomic_store_n(&last->used_at, run->used_at, __ATOMIC_RELAXED);
+    return hk_slots_take(last->superslab, last->slot, 1, 1);
+}
+
+/* A slot that nobody needs yet: an EMPTY one, so that it is not growth, and none that was populated for growth. */
+static struct hk_slab *hk_acquire_spare(unsigned class, uint8_t user)
+{
+    struct hk_slab *run = hk_empty_find(class, user);
+    return run == NULL || (run->superslab->populated & hk_empty_mask(run)) != 0 ? NULL : hk_empty_take(run, class);
+}
+
 static struct hk_slab *hk_acquire_slot(unsigned class, uint8_t user)
 {
     struct hk_slab *run = hk_empty_find(class, user);
-    if (run != NULL) {
-        if (run->class == class)
-            hk_pool_counts.stage1_same_class++;
-        else
-            hk_pool_counts.stage1_any_class++;
-        struct hk_slab *last = run + run->slots - 1; /* what is left is one run */
-        last->class = run->class;
-        __atomic_store_n(&last->used_at, run->used_at, __ATOMIC_RELAXED);
-        return hk_slots_take(last->superslab, last->slot, 1, 1);
-    }
+    if (run != NULL)
+        return hk_empty_take(run, class);
     struct hk_superslab *superslab;
     uint32_t bins = hk_pool.bins_nonempty[false];
     unsigned stage = bins != 0 ? 2 : 3;
@@ -359,11 +371,10 @@ unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out,
     else
         hk_lock_acquire(&hk_pool_lock);
     unsigned got = 0;
-    for (; got < want; got++) {
-        out[got] = hk_acquire_slot(class, user);
-        if (out[got] == NULL)
-            break;
-        hk_slots_set_user(out[got], 1, user);
+    for (struct hk_slab *slab = hk_acquire_slot(class, user); slab != NULL;
+         slab = got < want ? hk_acquire_spare(class, user) : NULL) {
+        hk_slots_set_user(slab, 1, user);
+        out[got++] = slab;
     }
     hk_pool_unlock(grown);
     return got;

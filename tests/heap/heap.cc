@@ -4,6 +4,7 @@
 #include "test_heap.h"
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 
@@ -60,76 +61,120 @@ TEST_F(Heap, KeepsAFewSlotsWarm)
         EXPECT_EQ(hk_pool_counts.slot_releases, releases);
         heap.give(blocks);
     }
-    EXPECT_EQ(hk_pool_counts.slot_releases, releases + HK_WARM_SLOTS / 2) << "the older half made room for the last";
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS / 2 + 1);
+    EXPECT_EQ(hk_pool_counts.slot_releases, releases + 1) << "the oldest made room for the last";
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS);
     void *p = heap.take_one(k64);
     EXPECT_EQ(hk_slab_of(p), last_kept);
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS / 2);
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1);
     EXPECT_EQ(heap->counts.warm_hits, hits + 1);
     heap.give({p});
     heap.give({pin.begin() + 1, pin.end()});
 }
 
-/* Takes a slab while another thread holds the pool's lock, until it sees that somebody waits for it. */
-std::vector<void *> take_slab_contended(TestHeap &heap, unsigned size_class)
+/* Does what takes the pool's lock while another thread holds it until it sees that somebody waits for it. */
+template <typename Work> void while_contended(Work work)
 {
     std::atomic<bool> held = false;
     std::thread other([&held] {
         HeldLock pool(&hk_pool_lock);
         held = true;
-        while (__atomic_load_n(&hk_pool_lock.word, __ATOMIC_RELAXED) != 2) /* held, and waited for */
+        auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+        while (__atomic_load_n(&hk_pool_lock.word, __ATOMIC_RELAXED) != 2) { /* held, and waited for */
+            ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nobody wants the lock";
             std::this_thread::yield();
+        }
     });
     while (!held)
         std::this_thread::yield();
-    std::vector<void *> blocks = heap.take_slab(size_class);
+    work();
     other.join();
-    return blocks;
 }
 
-/* A heap that meets others at the pool's lock fetches several slots, and has room for more the next time; but no more
- * than an eighth of the slots that it uses. */
+/* Slabs of a heap, one block of the first of which is free between calls, so that no empty slab is kept as the class's
+ * last. */
+class Slabs
+{
+  public:
+    Slabs(TestHeap &heap, size_t n) : heap_(heap), first_(heap.take_slab(k1024))
+    {
+        heap_.give({first_[0]});
+        take(n - 1);
+    }
+    ~Slabs()
+    {
+        give(others_.size());
+        heap_.give({first_.begin() + 1, first_.end()});
+    }
+    Slabs(const Slabs &) = delete;
+    Slabs &operator=(const Slabs &) = delete;
+    void take(size_t n)
+    {
+        EXPECT_EQ(heap_.take_one(k1024), first_[0]);
+        for (; n > 0; n--)
+            others_.push_back(heap_.take_slab(k1024));
+        heap_.give({first_[0]});
+    }
+    void give(size_t n)
+    {
+        for (; n > 0; n--) {
+            heap_.give(others_.back());
+            others_.pop_back();
+        }
+    }
+    void take_warm() { take(heap_->nwarm); }
+
+  private:
+    TestHeap &heap_;
+    std::vector<void *> first_;
+    std::vector<std::vector<void *>> others_;
+};
+
+/* A heap that meets others at the pool's lock fetches spare slots, and has room for twice as many the next time; but
+ * none that nobody has used yet, and no more than an eighth of the slots of its slabs. */
 TEST_F(Heap, KeepsMoreSlotsWarmWhereThePoolIsContended)
 {
     TestHeap heap;
-    std::vector<std::vector<void *>> slabs;
-    EXPECT_EQ(heap->warm_room, HK_WARM_SLOTS);
-    slabs.push_back(take_slab_contended(heap, k1024));
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1) << "the others of a visit";
-    EXPECT_EQ(heap->warm_room, HK_WARM_SLOTS) << "a heap of one slab";
+    Slabs slabs(heap, 1);
+    while_contended([&] { slabs.take(1); });
+    EXPECT_EQ(heap->nwarm, 0) << "no slot was EMPTY";
 
-    constexpr unsigned room = HK_WARM_SLOTS + 1;
-    while (slabs.size() < 8 * room || heap->nwarm > 0)
-        slabs.push_back(heap.take_slab(k1024));
-    slabs.push_back(take_slab_contended(heap, k1024));
+    slabs.take(8 * 2 * HK_WARM_SLOTS + 36);
+    slabs.give(36);
+    slabs.take_warm();
+    while_contended([&] { slabs.take(1); });
     EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1);
-    EXPECT_EQ(heap->warm_room, room);
-    while (heap->nwarm > 0)
-        slabs.push_back(heap.take_slab(k1024));
-    slabs.push_back(take_slab_contended(heap, k1024));
-    EXPECT_EQ(heap->nwarm, room - 1);
-
-    heap.give({slabs[0][0]}); /* so that no empty slab is kept as the class's last */
-    while (slabs.size() > 1) {
-        heap.give(slabs.back());
-        slabs.pop_back();
-        EXPECT_LE(heap->nwarm, heap->warm_room);
+    EXPECT_EQ(heap->warm_doubled, 1);
+    slabs.take_warm();
+    while_contended([&] { slabs.take(1); });
+    EXPECT_EQ(heap->nwarm, 2 * HK_WARM_SLOTS - 1);
+    EXPECT_EQ(heap->warm_doubled, 1) << "an eighth of its slots";
+    for (int i = 0; i < 8; i++) {
+        slabs.give(1);
+        EXPECT_LE(heap->nwarm, 2 * HK_WARM_SLOTS);
     }
-    EXPECT_GT(heap->nwarm, HK_WARM_SLOTS / 2);
-    EXPECT_EQ(heap.take_one(k1024), slabs[0][0]);
-    while (heap->nwarm > 0) /* a small heap that is contended keeps the room that it has, and takes no more of it */
-        slabs.push_back(heap.take_slab(k1024));
-    slabs.push_back(take_slab_contended(heap, k1024));
-    EXPECT_EQ(heap->warm_room, room);
-    EXPECT_EQ(heap->nwarm, room - 1);
+    slabs.take_warm();
+    slabs.take(1);
+    EXPECT_EQ(heap->nwarm, 0);
+    EXPECT_EQ(heap->warm_doubled, 0) << "nobody was met";
+}
+
+TEST_F(Heap, NeverHasRoomForMoreWarmSlotsThanTheMost)
+{
+    TestHeap heap;
+    Slabs slabs(heap, 8 * 2 * HK_WARM_SLOTS_MAX + 76);
+    slabs.give(76);
+    for (int i = 0; i < 4; i++) {
+        slabs.take_warm();
+        while_contended([&] { slabs.take(1); });
+        EXPECT_LT(heap->nwarm, HK_WARM_SLOTS_MAX);
+    }
+    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS_MAX - 1);
     {
         HeldLock held(&heap->lock);
         hk_heap_release_warm(heap.get());
     }
     EXPECT_EQ(heap->nwarm, 0);
-    EXPECT_EQ(heap->warm_room, HK_WARM_SLOTS);
-    for (auto &blocks : slabs)
-        heap.give(blocks);
+    EXPECT_EQ(heap->warm_doubled, 0);
 }
 
 /* Purging is due when a slab has become empty, whoever keeps its slot. */
@@ -161,7 +206,7 @@ TEST_F(Heap, KeepsNoSlotWarmWhoseEndWouldComeAndGo)
     heap.give(others);
     EXPECT_EQ(heap->nwarm, 1);
     EXPECT_EQ(heap.take_one(k16), pin[0]);
-    blocks = heap.take_slab(k16);
+    while_contended([&] { blocks = heap.take_slab(k16); });
     EXPECT_EQ(heap->nwarm, 1);
     heap.give(blocks);
     heap.give(pin);
@@ -174,8 +219,10 @@ TEST_F(Heap, GuestsKeepNoSlotWarm)
     hk_fault fault{};
     HeldLock held(&hk_guests.lock);
     unsigned left = static_cast<unsigned>(blocks.size());
-    while (left > 0)
-        left -= hk_heap_take(&hk_guests, k1024, blocks.data() + left, left, nullptr, &fault);
+    while_contended([&] {
+        while (left > 0)
+            left -= hk_heap_take(&hk_guests, k1024, blocks.data() + left, left, nullptr, &fault);
+    });
     EXPECT_EQ(hk_heap_accept(&hk_guests, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault), 0u);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     EXPECT_EQ(hk_guests.nwarm, 0);
