@@ -13,9 +13,9 @@
 
 #include "heap/superslab.h"
 
-/* Acquires a slot for the heap with a key (class is a preference only); up to want, if other threads want the pool's lock
- * at the same time, of which all but the first have been EMPTY. Returns how many. Adds to *grown the bytes of them that
- * have memory, but that nobody has used yet (huge_pages.h). Takes the pool's lock. */
+/* Acquires a slot for the heap with a key (class is a preference only); up to want of them, of which all but the first
+ * have been EMPTY, if other threads want the pool's lock at the same time. Returns how many. Adds to *grown the bytes of
+ * them that have memory, but that nobody has used yet (huge_pages.h). Takes the pool's lock. */
 unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out, unsigned want, size_t *grown);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. *grown and the lock as above. */
 struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned class, size_t *grown);

@@ -54,7 +54,7 @@ HK_INLINE unsigned hk_class_of_medium(size_t n)
 /* n <= HK_MEDIUM_MAX. */
 HK_INLINE unsigned hk_class_of(size_t n) { return n <= HK_SMALL_MAX ? hk_class_of_small(n) : hk_class_of_medium(n); }
 
-/* The same where n or alignment is above HK_SMALL_MAX. */
+/* What hk_class_of_aligned says where n or the alignment is above HK_SMALL_MAX. */
 unsigned hk_class_of_aligned_large(size_t n, size_t alignment);
 /* The smallest class whose blocks hold n bytes and are all aligned; HK_NCLASSES if there is none.
  * alignment is a power of two. Small sizes are eight to a doubling: a multiple of an alignment is one of them, or lies
