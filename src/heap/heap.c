@@ -88,6 +88,13 @@ static void hk_slab_mark_used(struct hk_slab *slab)
 
 static unsigned hk_warm_room(const struct hk_heap *heap) { return HK_WARM_SLOTS << heap->warm_doubled; }
 
+/* True if slabs of a class leave their slots to the next ones of the heap, and take theirs, as they are; not if they
+ * would have to give back what another class has touched, and not in a heap that no thread runs. */
+static bool hk_warm_serves(const struct hk_heap *heap, unsigned class)
+{
+    return hk_class_fills_slot(class) && heap->state == HK_HEAP_RUNNING;
+}
+
 /* Gives n slots back to the pool, those that have been warm the longest. */
 static void hk_warm_give(struct hk_heap *heap, unsigned n)
 {
@@ -107,9 +114,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
         hk_purge_regret_holes(hk_holes_bytes(slab));
     hk_slab_fini(slab);
-    /* A slab leaves its slot to the next, or takes it, as it is; but not if it would have to give back what the other
-     * has touched of it. */
-    if (hk_class_fills_slot(slab->class) && heap->state == HK_HEAP_RUNNING) {
+    if (hk_warm_serves(heap, slab->class)) {
         if (heap->nwarm >= hk_warm_room(heap))
             hk_warm_give(heap, heap->nwarm / 4u); /* one at a time where nobody contends */
         heap->warm[heap->nwarm++] = slab; /* for the next slab */
@@ -230,7 +235,7 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
 {
     if (hk_classes[class].slots != 1)
         return hk_pool_acquire_run(heap->key, class, &heap->grown_bytes);
-    if (!hk_class_fills_slot(class) || heap->state != HK_HEAP_RUNNING) {
+    if (!hk_warm_serves(heap, class)) {
         struct hk_slab *slab = NULL;
         hk_pool_acquire_slots(heap->key, class, &slab, 1, &heap->grown_bytes);
         return slab;
@@ -405,7 +410,7 @@ bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
 void hk_heap_check(struct hk_heap *heap)
 {
     size_t slab_bytes = 0;
-    hk_assert(hk_warm_room(heap) <= HK_WARM_SLOTS_MAX && heap->nwarm <= HK_WARM_SLOTS_MAX);
+    hk_assert(heap->nwarm <= hk_warm_room(heap) && hk_warm_room(heap) <= HK_WARM_SLOTS_MAX);
     for (unsigned class = 0; class < HK_NCLASSES; class++) {
         slab_bytes += heap->classes[class].nslabs * (size_t)hk_classes[class].slots * HK_SLOT_SIZE;
         for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)
