@@ -226,9 +226,9 @@ static _Atomic size_t hk_surplus_mappings;
 void hk_purge_regret_mappings(size_t bytes)
 {
     size_t gone = hk_get(&hk_surplus_mappings);
-    if (HK_LIKELY(gone == 0))
-        return;
     bytes = hk_min(bytes, gone);
+    if (HK_LIKELY(bytes == 0)) /* which says nothing of when they went */
+        return;
     bool recent = hk_surplus_regret(bytes, false) != 0;
     hk_set(&hk_surplus_mappings, recent ? gone - bytes : 0);
 }

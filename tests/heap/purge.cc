@@ -574,10 +574,22 @@ TEST_F(PurgeSurplus, MappingsGo)
         }
         return gone + tick_until_nothing_goes();
     };
+    /* A mapping that cannot grow where it is takes nothing: that tells nothing of what went before. */
+    auto fail_to_grow = [] {
+        auto *p = static_cast<char *>(hk_large_alloc(5 * kMib, HK_MIN_ALIGN, HK_LARGE_MAPPING, false));
+        void *wall = p + hk_large_usable(p);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+        ASSERT_EQ(mmap(wall, hk_os_page_size(), PROT_NONE, flags, -1, 0), wall);
+        EXPECT_FALSE(hk_large_resize(p, 6 * kMib));
+        munmap(wall, hk_os_page_size());
+        hk_fault fault{};
+        EXPECT_TRUE(hk_large_free(p, &fault));
+    };
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
     tick();
     EXPECT_GE(drop_mappings(take_mappings()), 125 * kMib - kRest);
     EXPECT_LE(cached(), kRest);
+    fail_to_grow();
     EXPECT_EQ(drop_mappings(take_mappings()), 0u) << "they were needed again: twice as many must go";
     EXPECT_GE(cached(), 100 * kMib);
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
