@@ -12,8 +12,6 @@ struct hk_piece {
     uint64_t number; /* in the order in which they were freed */
 };
 
-#define HK_CACHED_LARGE 32u
-
 struct hk_mapping_cache {
     unsigned n;
     struct hk_piece pieces[HK_CACHED_MEDIUM]; /* by address */

@@ -18,7 +18,9 @@ struct hk_mapping {
     bool huge; /* advised for huge pages, as a whole */
 };
 
-/* No more medium mappings are live at a time than their cache can hold: of more, each would be made anew each time. */
+/* So many pieces of large mappings are kept: as much as all may hold by default, if they are of 1 MiB each. */
+#define HK_CACHED_LARGE 128u
+/* No more medium mappings are live at a time than can be kept: of more, each would be made anew each time. */
 #define HK_CACHED_MEDIUM 512u
 
 /* Keeps a mapping, in the place of the oldest if there is no other. */

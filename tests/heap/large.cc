@@ -20,7 +20,6 @@ namespace
 {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kCachedLarge = 32; /* so many the cache keeps */
 
 class Large : public HeapTest
 {
@@ -782,12 +781,13 @@ TEST_F(Large, BlocksThatDoNotGrowTakeTheLeastRoom)
 
 TEST_F(Large, TheOldestCachedMappingMakesRoom)
 {
+    WithOption bytes("superslab_max_memory_mb", "2048");
     std::vector<char *> live;
-    for (size_t i = 0; i <= kCachedLarge; i++)
+    for (size_t i = 0; i <= HK_CACHED_LARGE; i++)
         live.push_back(map(2 * HK_MIB));
     for (char *p : live)
         free(p);
-    EXPECT_EQ(hk_large_read_counts().cached_bytes, kCachedLarge * 2 * HK_MIB);
+    EXPECT_EQ(hk_large_read_counts().cached_bytes, HK_CACHED_LARGE * 2 * HK_MIB);
     std::vector<char *> again(live.size());
     std::generate(again.begin() + 1, again.end(), [] { return map(2 * HK_MIB); });
     again[0] = live[0];
@@ -860,16 +860,17 @@ TEST_F(Large, WhatTheKernelDoesNotTakeBackIsKeptWithoutMemory)
 TEST_F(Large, WhatTheKernelDoesNotTakeBackMakesRoomForNone)
 {
     auto full = [] {
+        WithOption bytes("superslab_max_memory_mb", "2048");
         std::vector<char *> live;
-        for (size_t i = 0; i <= kCachedLarge; i++) {
+        for (size_t i = 0; i <= HK_CACHED_LARGE; i++) {
             live.push_back(map(2 * HK_MIB));
             fill(live.back(), 2 * HK_MIB);
         }
         refuse_munmap();
         for (char *p : live)
             free(p);
-        EXPECT_EQ(hk_large_read_counts().cached_bytes, kCachedLarge * 2 * HK_MIB);
-        EXPECT_EQ(hk_mapped_bytes(), kCachedLarge * 2 * HK_MIB);
+        EXPECT_EQ(hk_large_read_counts().cached_bytes, HK_CACHED_LARGE * 2 * HK_MIB);
+        EXPECT_EQ(hk_mapped_bytes(), HK_CACHED_LARGE * 2 * HK_MIB);
         EXPECT_EQ(in_memory(live.back(), 2 * HK_MIB), 0u);
         exit(HasFailure());
     };

@@ -91,7 +91,7 @@ TEST_P(MappingCache, TheLeastRoomServesAndTheMostWhatGrows)
 
 TEST_P(MappingCache, WhenItIsFullTheOldestGoes)
 {
-    const unsigned most = medium ? HK_CACHED_MEDIUM : 32;
+    const unsigned most = medium ? HK_CACHED_MEDIUM : HK_CACHED_LARGE;
     char *p = map(2 * (most + 1) * kPiece);
     for (unsigned i = 0; i <= most; i++)
         add(p + 2 * i * kPiece, kPiece);
