@@ -56,7 +56,7 @@ HK_EXPORT void *hak_realloc_zero(void *ptr, size_t old_size, size_t n)
 {
     if (ptr == NULL)
         return hk_calloc_any(1, n);
-    char *p = hak_realloc(ptr, n);
+    char *p = hk_realloc_any(ptr, n, "hak_realloc_zero");
     if (p != NULL && n > old_size)
         __builtin_memset(p + old_size, 0, n - old_size);
     return p;

@@ -14,7 +14,7 @@ HK_INLINE unsigned hk_count_bits32(uint32_t x) { return (unsigned)__builtin_popc
 
 HK_INLINE uint64_t hk_rotate_right64(uint64_t x, unsigned n) { return x >> n | x << (-n & 63); }
 
-/* A number that is changed under a lock, and looked at without: the look decides only whether to look closer. */
+/* A number that is written under a lock, and read without it as a hint: whether it is worth to look closer. */
 HK_INLINE void hk_add_visibly(size_t *number, size_t more)
 {
     __atomic_store_n(number, *number + more, __ATOMIC_RELAXED);

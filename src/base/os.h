@@ -37,10 +37,10 @@ bool hk_os_purge(void *p, size_t size);
 /* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does
  * not (locked memory), but may split the mapping. */
 bool hk_os_decommit(void *p, size_t size);
-/* Makes pages that can be read writable as well; and as they were again. executable: they are, and stay so. */
+/* Makes read-only pages writable, and read-only again. executable: they are, and stay so. */
 bool hk_os_unprotect(void *p, size_t size, bool executable);
 bool hk_os_protect(void *p, size_t size, bool executable);
-/* Asks for huge pages. A refusal is of no consequence. In a part of a mapping, that becomes one of its own. */
+/* Asks for huge pages. A refusal is of no consequence. Advice for a part of a mapping splits it. */
 bool hk_os_advise_huge(void *p, size_t size);
 /* Changes the size of a mapping, in place or not at all. */
 bool hk_os_resize_in_place(void *p, size_t old_size, size_t new_size);

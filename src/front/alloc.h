@@ -27,7 +27,8 @@ void hk_free_any(void *p, const char *call);
 /* The same; reports a size above what may be used. */
 void hk_free_sized(void *p, size_t n, const char *call);
 
-/* Bytes of a block that may be used; 0 for what is in no block. p may point anywhere into a block of a slab. */
+/* Bytes of a block that may be used; 0 for a pointer into no slab and to no large block. Where in a slab p points, and
+ * whether into a block, is not looked at. */
 size_t hk_usable_size(const void *p);
 /* What may be used of a block that is allocated with n bytes. */
 size_t hk_good_size(size_t n);

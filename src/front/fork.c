@@ -29,9 +29,9 @@ static bool hk_fork_was_alone(void)
     return true;
 }
 
-/* glibc's fork takes the lock of its list of streams, and then those of its own malloc. A thread that has the list may
- * wait for a stream, whose thread may wait for us. So with malloc's locks in a handler, which comes before the list,
- * the list must come before the handler: the same thread may take its lock twice. */
+/* glibc's fork takes the lock of its list of streams, and then those of its own malloc. Our handler takes our locks
+ * before that: another thread that holds the list's lock may wait for a stream, whose owner may wait for one of our
+ * locks. So the handler takes the list's lock first; it is recursive, and fork takes it again. */
 extern void _IO_list_lock(void) __attribute__((weak));
 extern void _IO_list_unlock(void) __attribute__((weak));
 extern void _IO_list_resetlock(void) __attribute__((weak));

@@ -33,7 +33,9 @@ static _Atomic uint32_t hk_threads;
 /* Stands still when the process does. */
 static uint32_t hk_process_ticks(void) { return hk_heaps_ticks() + hk_large_calls(); }
 
-static bool hk_is_last_thread(void) { return atomic_load_explicit(&hk_threads, memory_order_acquire) == 0; }
+/* Sequentially consistent, like all that ends and starts the thread: either a thread that begins to allocate sees that
+ * it ends, or it sees that thread. */
+static bool hk_is_last_thread(void) { return atomic_load_explicit(&hk_threads, memory_order_seq_cst) == 0; }
 
 /* Sleeps until a slow path wakes it, unless there has been one since `ticks` was read. */
 static void hk_maintenance_sleep(uint32_t ticks)
@@ -145,7 +147,7 @@ static bool hk_maintenance_create_large(void)
 #define HK_SANITIZED false
 #endif
 
-/* The C library reaches farther than this from its thrd_create, on both sides, and what lies nearer is of it. */
+/* The C library's code extends farther than this to both sides of thrd_create: what lies nearer is the library's. */
 #define HK_NEAR ((uintptr_t)256 << 10)
 
 /* True if pthread_create is the C library's own. A program, or a tool that looks after its threads, may have one that
@@ -173,7 +175,7 @@ HK_COLD static void hk_maintenance_start(void)
 {
     uint32_t none = HK_MAINTENANCE_NONE;
     if (!atomic_compare_exchange_strong_explicit(&hk_maintenance_state, &none, HK_MAINTENANCE_STARTING,
-                                                 memory_order_acquire, memory_order_relaxed))
+                                                 memory_order_seq_cst, memory_order_seq_cst))
         return;
     int saved = errno;
     if (hk_maintenance_create())
@@ -213,7 +215,7 @@ void hk_maintain(struct hk_fault *fault)
 
 void hk_maintenance_thread_allocates(void)
 {
-    if (atomic_fetch_add_explicit(&hk_threads, 1, memory_order_relaxed) > 0 && hk_option(background) && !hk_lock_bypass)
+    if (atomic_fetch_add_explicit(&hk_threads, 1, memory_order_seq_cst) > 0 && hk_option(background) && !hk_lock_bypass)
         hk_maintenance_start();
 }
 

@@ -14,12 +14,18 @@ bool hk_expand(void *p, size_t n)
     return hk_key_kind(hk_key_of(p)) == HK_KEY_LARGE && n <= PTRDIFF_MAX - HK_LARGE_RUN_MAX && hk_large_resize(p, n);
 }
 
+/* Without memory a block that is to shrink stays as it is: glibc's shrinks in place, and programs rely on that. */
 static void *hk_realloc_move(void *p, size_t old_size, size_t n)
 {
     bool growing = n > old_size && n > HK_GROWING_MIN;
+    int saved = errno;
     void *moved = growing ? hk_malloc_growing(n) : hk_malloc_hot(n);
-    if (moved == NULL)
-        return NULL;
+    if (HK_UNLIKELY(moved == NULL)) {
+        if (n > old_size)
+            return NULL;
+        errno = saved;
+        return p;
+    }
     memcpy(moved, p, hk_min(old_size, n));
     hk_free_hot(p);
     return moved;

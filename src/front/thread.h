@@ -1,8 +1,9 @@
 /*
  * Threads: the thread-local state that the hot path works on, and how a thread comes by a heap and leaves it.
  *
- * NEW      has not called yet.
- * GUEST    no heap, no magazines; draws from the guests' heap under its lock. Our thread destructor will run.
+ * NEW      has not called yet, or cannot have a destructor: all keys are taken.
+ * GUEST    no heap, no magazines; draws from the guests' heap under its lock. Our thread destructor will run, unless
+ *          the program has taken the first 32 keys (docs/threads.md).
  * RUNNING  has made so many requests that a heap pays; the heap's magazines are in its hands.
  * EXITED   our thread destructor has run; the heap is parked. The C library and other destructors still free (and
  *          allocate): the thread is served like a guest, and stays that.

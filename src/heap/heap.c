@@ -8,7 +8,7 @@
 
 /* ---- Slabs in bins ---- */
 
-/* How many free blocks a slab has in a bin at most, and one more. */
+/* With so many free blocks a slab leaves its bin. */
 static unsigned hk_bin_end(const struct hk_slab *slab, uint8_t bin)
 {
     unsigned nblocks = hk_slab_class(slab)->nblocks;

@@ -14,7 +14,7 @@
 extern struct hk_heap hk_guests;  /* serves threads that have no heap */
 extern struct hk_heap hk_orphans; /* owns slabs that nobody does */
 
-extern struct hk_lock hk_heaps_lock; /* guards the lists; the heaps of all exited threads are on the parked list */
+extern struct hk_lock hk_heaps_lock; /* guards the lists; a thread that exits puts its heap on the parked list */
 /* All heaps, the two shared ones included; grows at the head and never shrinks. */
 extern struct hk_heap *_Atomic hk_heaps;
 #define HK_EACH_HEAP(heap)                                                                                             \

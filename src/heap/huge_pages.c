@@ -6,8 +6,8 @@
 #include "heap/limit.h"
 #include "heap/payment.h"
 
-/* Each may cost two mappings, also when it has lost its advice: the kernel does not join again what was told apart when
- * it was touched. It allows 65,530. */
+/* Each may add two mappings for good: the kernel does not merge them when the advice is taken back. It allows 65,530 in
+ * a process. */
 #define HK_HUGE_SUPERSLABS_MAX ((size_t)16 * HK_KIB)
 
 /* ---- Time ---- */

@@ -115,8 +115,8 @@ static struct hk_slab *hk_empty_run(struct hk_superslab *superslab, unsigned slo
     return &superslab->table->slabs[slot - hk_slot_head(&superslab->table->slots[slot])];
 }
 
-/* Takes those of `slots` that are EMPTY out of their runs, of each run neighbours. What is left of it is a run, or
- * two. */
+/* Takes those of `slots` that are EMPTY out of their runs; those of one run are neighbours. What is left of a run is
+ * one or two. */
 static void hk_empty_remove(struct hk_superslab *superslab, uint32_t slots)
 {
     for (uint32_t rest = superslab->empty & slots; rest != 0;) {

@@ -3,19 +3,20 @@
  *
  * A slot is UNUSED (untouched: zero, no memory), ACTIVE (part of a slab, or in a heap's warm pool), EMPTY (was used,
  * its memory is still there, its class remembered) or PURGING. Acquiring a slot goes through three stages: an EMPTY
- * one, of those that the heap gave back itself before others, and of the same class; an UNUSED one in the fullest
- * superslab that has one; a superslab from the LRU cache or the OS. A run of slots comes from the LRU cache before it
- * comes from UNUSED slots. Long runs, for slabs of the largest classes, have superslabs in which others take no slots
- * (docs/decisions/019-long-runs.md). A superslab none of whose slots is ACTIVE any more goes back (superslab.h).
+ * one, of those that the heap gave back itself before others, and of the same class; an UNUSED one in the superslab
+ * whose longest run of free slots is the shortest; a superslab from the LRU cache or the OS. A run of slots comes from
+ * the LRU cache before it comes from UNUSED slots. Long runs, for slabs of the largest classes, have superslabs in
+ * which others take no slots (docs/decisions/019-long-runs.md). A superslab none of whose slots is ACTIVE any more goes
+ * back (superslab.h).
  */
 #ifndef HK_HEAP_POOL_H
 #define HK_HEAP_POOL_H
 
 #include "heap/superslab.h"
 
-/* Acquires a slot for the heap with a key (class is a preference only); up to want of them, of which all but the first
- * have been EMPTY, if other threads want the pool's lock at the same time. Returns how many. Adds to *grown the bytes of
- * them that have memory, but that nobody has used yet (huge_pages.h). Takes the pool's lock. */
+/* Acquires one slot for the heap with a key (class is a preference only); if other threads want the pool's lock at the
+ * same time, up to want of them, of which all but the first have been EMPTY. Returns how many. Adds to *grown the bytes
+ * of them that have memory, but that nobody has used yet (huge_pages.h). Takes the pool's lock. */
 unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out, unsigned want, size_t *grown);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. *grown and the lock as above. */
 struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned class, size_t *grown);

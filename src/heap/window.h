@@ -99,8 +99,8 @@ HK_INLINE struct hk_superslab *hk_superslab_at(const void *p)
 
 /* Makes sure that the windows of [p, p + size) exist. False if there is no memory for them. Takes the META lock. */
 bool hk_window_prepare(const void *p, size_t size);
-/* The same in two steps, for who must not fail once the address is known. A window that is nowhere yet, for the caller;
- * NULL without memory. Takes the META lock. */
+/* The same in two steps, for a caller that must not fail once the address is known. Returns a window that covers no
+ * address yet; NULL without memory. Takes the META lock. */
 struct hk_window *hk_window_obtain(void);
 /* Makes it the window in which p lies, or keeps it for the next if that exists. Takes the META lock. */
 void hk_window_enter(struct hk_window *window, const void *p);

@@ -131,6 +131,29 @@ TEST(Realloc, WhatHasNoRoomForACopyMovesWhenIdleMemoryIsGone)
         hak_free(small[i]);
 }
 
+/* There is no memory for a smaller block, and none is needed. */
+TEST(Realloc, WhatShrinksStaysWhereItIsWithoutMemory)
+{
+    for (size_t size : {size_t{5000}, size_t{1000000}, 10 * HK_MIB}) {
+        auto *p = static_cast<char *>(hak_malloc(size));
+        fill(p, size);
+        size_t less = size / 3 + 7;
+        ASSERT_EQ(hak_limit_set(0, 1), 0);
+        std::vector<void *> taken; /* what of the smaller size is at hand */
+        while (void *q = hak_malloc(less))
+            taken.push_back(q);
+        errno = 0;
+        auto *q = static_cast<char *>(hak_realloc(p, less));
+        EXPECT_EQ(errno, 0) << "it has not failed";
+        EXPECT_EQ(hak_limit_set(0, 0), 0);
+        ASSERT_EQ(q, p);
+        EXPECT_TRUE(holds(q, less));
+        hak_free(q);
+        for (void *each : taken)
+            hak_free(each);
+    }
+}
+
 #if !defined(__aarch64__) /* which the tests see through qemu-user: that enforces no RLIMIT_AS */
 TEST(Realloc, WhatGetsNoMappingGrowsInAClass)
 {
