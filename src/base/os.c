@@ -1,5 +1,6 @@
 #include "base/os.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <stdlib.h>
@@ -305,15 +306,26 @@ static int hk_stderr(void)
     return kept ? hk_kept.descriptor : 2;
 }
 
+/* How long a full pipe that does not block is waited for; once in vain, and no more until it takes something. */
+#define HK_STDERR_PATIENCE_MS 200
+static _Atomic unsigned hk_stderr_waited_ms;
+
 void hk_os_write_stderr(const char *text, size_t length)
 {
     int descriptor = hk_stderr();
     while (length > 0) {
         long n = hk_syscall(SYS_write, descriptor, (long)text, (long)length, 0, 0, 0);
-        if (n == -4 /* EINTR */)
+        if (n == -EINTR)
             continue;
+        if (n == -EAGAIN && hk_get(&hk_stderr_waited_ms) < HK_STDERR_PATIENCE_MS) {
+            _Atomic uint32_t never = 0; /* not poll, which a sandbox may not allow */
+            hk_os_futex_wait_ms(&never, 0, 1);
+            hk_add(&hk_stderr_waited_ms, 1);
+            continue;
+        }
         if (n <= 0)
             return;
+        hk_set(&hk_stderr_waited_ms, 0);
         text += n;
         length -= (size_t)n;
     }

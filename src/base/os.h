@@ -68,7 +68,8 @@ size_t hk_os_address_space_limit(void);
 uint64_t hk_os_now_ms(void);
 /* Keeps standard error as it is now for hk_os_write_stderr, for programs that close it before they end. */
 void hk_os_keep_stderr(void);
-/* Writes all of a text to standard error. */
+/* Writes all of a text to standard error; if that does not block and is full, it is waited for a
+ * fifth of a second, once until it takes something again. */
 void hk_os_write_stderr(const char *text, size_t length);
 _Noreturn void hk_os_abort(void);
 /* True if the process runs with privileges its caller lacks (AT_SECURE): then the environment is not to be trusted. */

@@ -1,8 +1,12 @@
 /* Text in a fixed buffer: what fits is there, what does not is dropped, and the end is always a NUL. */
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstring>
+#include <fcntl.h>
 #include <string>
+#include <thread>
+#include <unistd.h>
 
 #include "c_begin.h"
 #include "base/text.h"
@@ -87,6 +91,65 @@ TEST_F(Text, GoesToStandardErrorAsItIs)
     testing::internal::CaptureStderr();
     hk_text_to_stderr(&text);
     EXPECT_EQ(testing::internal::GetCapturedStderr(), "100 % of it\n");
+}
+
+/* A pipe that does not block, and is full. */
+class FullPipe : public Text
+{
+  protected:
+    int ends[2] = {-1, -1};
+    int saved = -1;
+    size_t full = 0;
+
+    void SetUp() override
+    {
+        ASSERT_EQ(pipe2(ends, O_NONBLOCK), 0);
+        const std::string page(4096, '-');
+        for (ssize_t n; (n = write(ends[1], page.data(), page.size())) > 0;)
+            full += static_cast<size_t>(n);
+        saved = dup(2);
+        dup2(ends[1], 2);
+    }
+    void TearDown() override
+    {
+        close(ends[0]);
+        close(ends[1]);
+    }
+    void tell()
+    {
+        hk_text_str(&text, "double free\n");
+        hk_text_to_stderr(&text);
+        dup2(saved, 2);
+        close(saved);
+    }
+};
+
+TEST_F(FullPipe, IsWaitedFor)
+{
+    std::string got;
+    std::thread reader([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        std::string part(4096, 0);
+        while (got.size() < full + strlen("double free\n")) {
+            ssize_t n = read(ends[0], part.data(), part.size());
+            if (n > 0)
+                got.append(part, 0, static_cast<size_t>(n));
+            else
+                std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        }
+    });
+    tell();
+    reader.join();
+    EXPECT_EQ(got.substr(full), "double free\n");
+}
+
+TEST_F(FullPipe, ButNotForEver)
+{
+    auto before = std::chrono::steady_clock::now();
+    for (int i = 0; i < 1000; i++)
+        hk_text_to_stderr(&text);
+    tell();
+    EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(20)) << "and only once";
 }
 
 TEST(Strings, ToNumbers)
