@@ -41,7 +41,6 @@ _Atomic uint32_t hk_lock_delays;
 static void hk_lock_delay(void)
 {
     static HK_TLS uint32_t random;
-    static _Atomic uint32_t nothing;
     uint32_t one_in = atomic_load_explicit(&hk_lock_delays, memory_order_relaxed);
     if (one_in == 0)
         return;
@@ -49,7 +48,7 @@ static void hk_lock_delay(void)
         random = (uint32_t)((uintptr_t)&random >> 4); /* differs between threads */
     random = random * 1664525u + 1013904223u; /* D. E. Knuth, The Art of Computer Programming 2, 3.3.4 */
     if ((random >> 8) % one_in == 0)
-        hk_os_futex_wait_ms(&nothing, 0, 1);
+        hk_os_sleep_ms(1);
 }
 
 void hk_lock_note_acquired(const struct hk_lock *lock, bool waited)

@@ -255,6 +255,12 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count)
     hk_syscall(SYS_futex, (long)word, FUTEX_WAKE_PRIVATE, count, 0, 0, 0);
 }
 
+void hk_os_sleep_ms(uint32_t ms)
+{
+    _Atomic uint32_t nobody = 0;
+    hk_os_futex_wait_ms(&nobody, 0, ms);
+}
+
 size_t hk_os_address_space_limit(void)
 {
     struct rlimit64 limit;
@@ -318,8 +324,7 @@ void hk_os_write_stderr(const char *text, size_t length)
         if (n == -EINTR)
             continue;
         if (n == -EAGAIN && hk_get(&hk_stderr_waited_ms) < HK_STDERR_PATIENCE_MS) {
-            _Atomic uint32_t never = 0; /* not poll, which a sandbox may not allow */
-            hk_os_futex_wait_ms(&never, 0, 1);
+            hk_os_sleep_ms(1); /* not poll, which a sandbox may not allow */
             hk_add(&hk_stderr_waited_ms, 1);
             continue;
         }

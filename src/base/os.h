@@ -50,6 +50,8 @@ void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size);
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
 void hk_os_futex_wait_ms(_Atomic uint32_t *word, uint32_t expected, uint32_t ms);
 void hk_os_futex_wake(_Atomic uint32_t *word, int count);
+/* By a futex that nobody wakes: a sandbox has to allow these anyway. */
+void hk_os_sleep_ms(uint32_t ms);
 
 /* Names the calling thread, for ps and debuggers; up to 15 characters. */
 void hk_os_name_thread(const char *name);
@@ -68,8 +70,8 @@ size_t hk_os_address_space_limit(void);
 uint64_t hk_os_now_ms(void);
 /* Keeps standard error as it is now for hk_os_write_stderr, for programs that close it before they end. */
 void hk_os_keep_stderr(void);
-/* Writes all of a text to standard error; if that does not block and is full, it is waited for a
- * fifth of a second, once until it takes something again. */
+/* Writes all of a text to standard error; if that does not block and is full, it is waited for a fifth of a second,
+ * once until it takes something again. */
 void hk_os_write_stderr(const char *text, size_t length);
 _Noreturn void hk_os_abort(void);
 /* True if the process runs with privileges its caller lacks (AT_SECURE): then the environment is not to be trusted. */
