@@ -167,17 +167,17 @@ static void hk_zero_used(char *start, char *end, size_t block_size)
         memset(start, 0, (size_t)(end - start));
 }
 
-/* Zeroes [start, end) in superslabs that are the caller's, but for those that read as zeros: to write to these would
- * give them memory. */
-static void hk_run_zero(const struct hk_superslab *superslab, char *start, char *end)
+/* Zeroes [start, end) in superslabs that are the caller's, from `first` on, but for those that read as zeros: to write
+ * to these would give them memory. No lock is held: the superslab behind the last is not looked at. */
+static void hk_run_zero(const struct hk_superslab *first, char *start, char *end)
 {
     char *from = start; /* from there on what comes before the superslab is to be zeroed */
-    for (; superslab != NULL && superslab->base < end; superslab = hk_superslab_next(superslab, 1)) {
-        char *next = superslab->base + HK_SUPERSLAB_SIZE;
-        if (!superslab->zero || next <= from)
+    for (char *base = first->base; base < end; base += HK_SUPERSLAB_SIZE) {
+        char *next = base + HK_SUPERSLAB_SIZE;
+        if (!hk_superslab_of(base)->zero || next <= from)
             continue;
-        if (from < superslab->base)
-            hk_zero_used(from, superslab->base, (size_t)(end - start));
+        if (from < base)
+            hk_zero_used(from, base, (size_t)(end - start));
         from = next;
     }
     if (from < end)
