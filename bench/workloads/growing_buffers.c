@@ -26,11 +26,11 @@ struct buffer {
 
 static size_t page;
 
-static void fill(struct buffer *buffer, size_t final)
+static void fill(struct buffer *buffer, size_t full_size)
 {
-    for (size_t old = 0, size = FIRST; old < final; old = size, size += size / 2) {
-        if (size > final)
-            size = final;
+    for (size_t old = 0, size = FIRST; old < full_size; old = size, size += size / 2) {
+        if (size > full_size)
+            size = full_size;
         unsigned char *grown = realloc(buffer->bytes, size);
         if (!grown)
             fail("realloc to %zu returned NULL", size);
@@ -60,9 +60,9 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < buffers; i++) {
         struct buffer *buffer = &ring[i % at_once];
         check_and_drop(buffer);
-        size_t final = size_by_octaves(&state, sizes.min, sizes.max);
-        fill(buffer, final);
-        total += (double)final;
+        size_t full_size = size_by_octaves(&state, sizes.min, sizes.max);
+        fill(buffer, full_size);
+        total += (double)full_size;
     }
     struct stopwatch elapsed = stopwatch_read(start);
     for (size_t i = 0; i < at_once; i++)

@@ -19,12 +19,12 @@ static size_t smaller(size_t a, size_t b) { return a < b ? a : b; }
 
 int main(int argc, char **argv)
 {
-    size_t final = argument(argc, argv, 1, "FINAL_MIB") << 20;
+    size_t largest = argument(argc, argv, 1, "FINAL_MIB") << 20;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     struct stopwatch start = stopwatch_start();
     unsigned char *buffer = NULL;
     size_t moves = 0;
-    for (size_t old = 0, size = FIRST; old < final; old = size, size = smaller(size + size / 2, final)) {
+    for (size_t old = 0, size = FIRST; old < largest; old = size, size = smaller(size + size / 2, largest)) {
         unsigned char *grown = realloc(buffer, size);
         if (!grown)
             fail("realloc to %zu returned NULL", size);
@@ -33,7 +33,7 @@ int main(int argc, char **argv)
         touch_pages(buffer, old, size, page);
     }
     struct stopwatch elapsed = stopwatch_read(start);
-    check_pages(buffer, final, page);
+    check_pages(buffer, largest, page);
     free(buffer);
     report(elapsed.cpu * 1e3, "ms", elapsed, "moves=%zu", moves);
     return 0;

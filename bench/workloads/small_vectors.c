@@ -22,7 +22,7 @@ struct vector {
     uint64_t *element;
     uint32_t length;
     uint32_t room;
-    uint32_t final;
+    uint32_t full_length;
     uint32_t name;
 };
 
@@ -30,8 +30,8 @@ static uint64_t element_of(const struct vector *vector, size_t at) { return (uin
 
 static void begin(struct vector *vector, uint32_t name, uint64_t *state)
 {
-    size_t final = size_lognormal(state, MEDIAN_LENGTH, LENGTH_OCTAVES, 1, MOST_LENGTH);
-    *vector = (struct vector){.final = (uint32_t) final, .name = name};
+    size_t full_length = size_lognormal(state, MEDIAN_LENGTH, LENGTH_OCTAVES, 1, MOST_LENGTH);
+    *vector = (struct vector){.full_length = (uint32_t)full_length, .name = name};
 }
 
 static void append(struct vector *vector)
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < appends; i++) {
         struct vector *vector = &vectors[size_between(&state, 0, count - 1)];
         append(vector);
-        if (vector->length == vector->final) {
+        if (vector->length == vector->full_length) {
             check_and_drop(vector);
             begin(vector, names++, &state);
         }

@@ -62,8 +62,8 @@ int main(int argc, char **argv)
         struct string *string = &strings[built % kept];
         check_and_drop(string);
         *string = (struct string){.letter = built % ALPHABET};
-        size_t final = size_lognormal(&state, MEDIAN_LENGTH, LENGTH_OCTAVES, 1, MOST_LENGTH);
-        for (; string->length < final && piece < pieces; piece++)
+        size_t full_length = size_lognormal(&state, MEDIAN_LENGTH, LENGTH_OCTAVES, 1, MOST_LENGTH);
+        for (; string->length < full_length && piece < pieces; piece++)
             append(string, size_between(&state, 1, MOST_PIECE));
     }
     struct stopwatch elapsed = stopwatch_read(start);

@@ -165,8 +165,8 @@ HK_DELETE_BY(_ZdaPv, _ZdaPvm, HK_UNUSED size_t n)
 HK_DELETE_BY(_ZdlPv, _ZdlPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
 HK_DELETE_BY(_ZdaPv, _ZdaPvRKSt9nothrow_t, HK_UNUSED const void *nothrow)
 
-#define HK_DELETE_ALIGNED_BY(form, name, ...)                                           \
-    HK_REPLACEABLE void name(void *p, __VA_ARGS__);                                     \
+#define HK_DELETE_ALIGNED_BY(form, name, ...)       \
+    HK_REPLACEABLE void name(void *p, __VA_ARGS__); \
     HK_REPLACEABLE void name(void *p, __VA_ARGS__) { form(p, alignment); }
 HK_DELETE_ALIGNED_BY(_ZdlPvSt11align_val_t, _ZdlPvmSt11align_val_t, HK_UNUSED size_t n, size_t alignment)
 HK_DELETE_ALIGNED_BY(_ZdaPvSt11align_val_t, _ZdaPvmSt11align_val_t, HK_UNUSED size_t n, size_t alignment)
@@ -190,8 +190,7 @@ HK_INLINE bool hk_form_is_ours(enum hk_form form)
     case HK_FORM_SINGLE: return _Znwm == hk_own_new;
     case HK_FORM_ARRAY: return _Znam == hk_own_new_array && _Znwm == hk_own_new;
     case HK_FORM_SINGLE_ALIGNED: return _ZnwmSt11align_val_t == hk_own_new_aligned;
-    default:
-        return _ZnamSt11align_val_t == hk_own_new_array_aligned && _ZnwmSt11align_val_t == hk_own_new_aligned;
+    default: return _ZnamSt11align_val_t == hk_own_new_array_aligned && _ZnwmSt11align_val_t == hk_own_new_aligned;
     }
 }
 
@@ -202,10 +201,10 @@ static void *_Atomic hk_nothrow_of_runtime[HK_NFORMS];
 
 static void *hk_nothrow_form(enum hk_form form)
 {
-    void *function = atomic_load_explicit(&hk_nothrow_of_runtime[form], memory_order_relaxed);
+    void *function = hk_get(&hk_nothrow_of_runtime[form]);
     if (HK_UNLIKELY(function == NULL)) {
         function = hk_runtime_symbol(hk_nothrow_names[form]);
-        atomic_store_explicit(&hk_nothrow_of_runtime[form], function, memory_order_relaxed);
+        hk_set(&hk_nothrow_of_runtime[form], function);
     }
     return function;
 }

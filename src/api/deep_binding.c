@@ -35,6 +35,7 @@ __attribute__((used)) struct hk_dlopen_next hk_dlopen_prepare(int mode); /* call
 /* dlopen(file, mode), and the same by a name that leads to no other. The C library tells by the return address whose
  * run path and which namespace are meant: so the next dlopen is jumped to, where a C compiler is free to call it. */
 hk_dlopen_function hk_dlopen;
+/* clang-format off */
 #define HK_DLOPEN_BEGIN                \
     ".text\n"                          \
     ".balign 4\n"                      \
@@ -76,6 +77,7 @@ __asm__(HK_DLOPEN_BEGIN
 #else
 #error "dlopen is not written for this architecture"
 #endif
+/* clang-format on */
 
 /* ---- Dynamic symbols ---- */
 
@@ -205,10 +207,7 @@ static void *hk_reallocarray_whose(void *p, size_t count, size_t n)
     return hk_realloc_whose(p, size);
 }
 
-static size_t hk_usable_size_whose(void *p)
-{
-    return hk_is_libcs(p) ? hk_libc.usable_size(p) : hk_usable_size(p);
-}
+static size_t hk_usable_size_whose(void *p) { return hk_is_libcs(p) ? hk_libc.usable_size(p) : hk_usable_size(p); }
 
 /* Where a symbol of the C library leads for which we have a function. */
 static uintptr_t hk_redirection_of(const char *name, uintptr_t ours)

@@ -5,14 +5,16 @@
 #ifndef HK_BASE_BASE_H
 #define HK_BASE_BASE_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/atomic.h"
+
 #define HK_LIKELY(x) __builtin_expect(!!(x), 1)
 #define HK_UNLIKELY(x) __builtin_expect(!!(x), 0)
-#define HK_INLINE static inline __attribute__((always_inline))
+#define HK_ALWAYS_INLINE inline __attribute__((always_inline))
+#define HK_INLINE static HK_ALWAYS_INLINE
 #define HK_NOINLINE __attribute__((noinline))
 #define HK_COLD __attribute__((noinline, cold))
 #define HK_CACHE_LINE 64

@@ -14,18 +14,6 @@ HK_INLINE unsigned hk_count_bits32(uint32_t x) { return (unsigned)__builtin_popc
 
 HK_INLINE uint64_t hk_rotate_right64(uint64_t x, unsigned n) { return x >> n | x << (-n & 63); }
 
-/* A number that is written under a lock, and read without it as a hint: whether it is worth to look closer. */
-HK_INLINE void hk_add_visibly(size_t *number, size_t more)
-{
-    __atomic_store_n(number, *number + more, __ATOMIC_RELAXED);
-}
-HK_INLINE size_t hk_look(const size_t *number) { return __atomic_load_n(number, __ATOMIC_RELAXED); }
-
-/* An atomic number of any kind, whose value orders nothing else. */
-#define hk_get(number) atomic_load_explicit((number), memory_order_relaxed)
-#define hk_set(number, value) atomic_store_explicit((number), (value), memory_order_relaxed)
-#define hk_add(number, more) atomic_fetch_add_explicit((number), (more), memory_order_relaxed)
-
 /* A mask of the n lowest bits, n in [0, 64]. */
 HK_INLINE uint64_t hk_low_mask64(unsigned n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 HK_INLINE uint32_t hk_low_mask32(unsigned n) { return n >= 32 ? ~0u : (1u << n) - 1; }
@@ -38,10 +26,7 @@ HK_INLINE uint64_t hk_word_mask64(unsigned w, unsigned begin, unsigned end)
 }
 
 /* The length of the run of set bits of x that starts at bit `first`, which is set. */
-HK_INLINE unsigned hk_run_length32(uint32_t x, unsigned first)
-{
-    return hk_lowest_bit64(~((uint64_t)x >> first));
-}
+HK_INLINE unsigned hk_run_length32(uint32_t x, unsigned first) { return hk_lowest_bit64(~((uint64_t)x >> first)); }
 
 /* The positions at which a run of n set bits starts in x, n in [1, 32]. */
 HK_INLINE uint32_t hk_runs32(uint32_t x, unsigned n)

@@ -20,7 +20,7 @@ HK_NOINLINE void hk_lock_wait(struct hk_lock *lock)
 {
     for (int i = 0; i < HK_LOCK_SPINS; i++) {
         hk_pause();
-        if (atomic_load_explicit(&lock->word, memory_order_relaxed) == 0 && hk_lock_try_raw(lock))
+        if (hk_get(&lock->word) == 0 && hk_lock_try_raw(lock))
             return;
     }
     while (atomic_exchange_explicit(&lock->word, 2, memory_order_acquire) != 0)
@@ -41,12 +41,12 @@ _Atomic uint32_t hk_lock_delays;
 static void hk_lock_delay(void)
 {
     static HK_TLS uint32_t random;
-    uint32_t one_in = atomic_load_explicit(&hk_lock_delays, memory_order_relaxed);
+    uint32_t one_in = hk_get(&hk_lock_delays);
     if (one_in == 0)
         return;
     if (random == 0)
         random = (uint32_t)((uintptr_t)&random >> 4); /* differs between threads */
-    random = random * 1664525u + 1013904223u; /* D. E. Knuth, The Art of Computer Programming 2, 3.3.4 */
+    random = random * 1664525u + 1013904223u;         /* D. E. Knuth, The Art of Computer Programming 2, 3.3.4 */
     if ((random >> 8) % one_in == 0)
         hk_os_sleep_ms(1);
 }

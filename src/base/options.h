@@ -26,14 +26,13 @@ enum hk_on_error { HK_ON_ERROR_ABORT, HK_ON_ERROR_WARN, HK_ON_ERROR_IGNORE };
 extern _Atomic uint64_t hk_option_values[HK_NOPTIONS];
 
 /* Sets a value that is known to be in range. */
-HK_INLINE void hk_option_store(enum hk_option_id id, uint64_t value)
+HK_INLINE void hk_option_store(enum hk_option_id id, uint64_t value) { hk_set(&hk_option_values[id], value); }
+/* The same, unless another thread has set it to something else meanwhile. */
+HK_INLINE void hk_option_replace(enum hk_option_id id, uint64_t old_value, uint64_t value)
 {
-    atomic_store_explicit(&hk_option_values[id], value, memory_order_relaxed);
+    hk_replace(&hk_option_values[id], &old_value, value);
 }
-HK_INLINE uint64_t hk_option_load(enum hk_option_id id)
-{
-    return atomic_load_explicit(&hk_option_values[id], memory_order_relaxed);
-}
+HK_INLINE uint64_t hk_option_load(enum hk_option_id id) { return hk_get(&hk_option_values[id]); }
 #define hk_option(name) hk_option_load(HK_OPTION_##name)
 
 enum hk_option_result { HK_OPTION_OK, HK_OPTION_UNKNOWN, HK_OPTION_INVALID, HK_OPTION_FIXED };

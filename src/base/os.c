@@ -59,8 +59,8 @@ static bool hk_counted(long result)
 
 static void hk_count_committed(size_t size)
 {
-    size_t now = atomic_fetch_add_explicit(&hk_os_counts.bytes_committed, size, memory_order_relaxed) + size;
-    size_t peak = atomic_load_explicit(&hk_os_counts.bytes_committed_peak, memory_order_relaxed);
+    size_t now = hk_add(&hk_os_counts.bytes_committed, size) + size;
+    size_t peak = hk_get(&hk_os_counts.bytes_committed_peak);
     while (now > peak && !atomic_compare_exchange_weak_explicit(&hk_os_counts.bytes_committed_peak, &peak, now,
                                                                 memory_order_relaxed, memory_order_relaxed)) {}
 }
@@ -70,7 +70,7 @@ _Atomic size_t hk_os_page_size_known;
 HK_COLD size_t hk_os_ask_page_size(void)
 {
     size_t size = getauxval(AT_PAGESZ);
-    atomic_store_explicit(&hk_os_page_size_known, size, memory_order_relaxed);
+    hk_set(&hk_os_page_size_known, size);
     return size;
 }
 
@@ -90,8 +90,8 @@ bool hk_os_unmap(void *p, size_t size, size_t committed)
     hk_add(&hk_os_counts.munmap, 1);
     if (!hk_counted(hk_syscall(SYS_munmap, (long)p, (long)size, 0, 0, 0, 0)))
         return false;
-    atomic_fetch_sub_explicit(&hk_os_counts.bytes_reserved, size, memory_order_relaxed);
-    atomic_fetch_sub_explicit(&hk_os_counts.bytes_committed, committed, memory_order_relaxed);
+    hk_add(&hk_os_counts.bytes_reserved, -size);
+    hk_add(&hk_os_counts.bytes_committed, -committed);
     return true;
 }
 
@@ -153,7 +153,7 @@ static bool hk_purge_zeroes(void)
 {
     enum { UNKNOWN, YES, NO };
     static _Atomic uint32_t known;
-    uint32_t answer = atomic_load_explicit(&known, memory_order_relaxed);
+    uint32_t answer = hk_get(&known);
     if (HK_UNLIKELY(answer == UNKNOWN)) {
         size_t page = hk_os_page_size();
         volatile char *probe = hk_mmap(NULL, page, PROT_READ | PROT_WRITE);
@@ -162,7 +162,7 @@ static bool hk_purge_zeroes(void)
         *probe = 1;
         answer = hk_madvise((void *)probe, page, MADV_DONTNEED) && *probe == 0 ? YES : NO;
         hk_os_unmap((void *)probe, page, 0);
-        atomic_store_explicit(&known, answer, memory_order_relaxed);
+        hk_set(&known, answer);
     }
     return answer == YES;
 }
@@ -175,7 +175,7 @@ bool hk_os_decommit(void *p, size_t size)
     if (!hk_counted(hk_syscall(SYS_mmap, (long)p, (long)size, PROT_NONE,
                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0)))
         return false;
-    atomic_fetch_sub_explicit(&hk_os_counts.bytes_committed, size, memory_order_relaxed);
+    hk_add(&hk_os_counts.bytes_committed, -size);
     return true;
 }
 
@@ -307,8 +307,8 @@ void hk_os_keep_stderr(void)
 static int hk_stderr(void)
 {
     struct stat status;
-    bool kept = hk_kept.descriptor != 0 && hk_status(hk_kept.descriptor, &status) &&
-                status.st_dev == hk_kept.device && status.st_ino == hk_kept.inode;
+    bool kept = hk_kept.descriptor != 0 && hk_status(hk_kept.descriptor, &status) && status.st_dev == hk_kept.device &&
+                status.st_ino == hk_kept.inode;
     return kept ? hk_kept.descriptor : 2;
 }
 

@@ -18,7 +18,7 @@ size_t hk_os_ask_page_size(void);
 /* The page size, read from the kernel at first use: 4, 16 or 64 KiB. */
 HK_INLINE size_t hk_os_page_size(void)
 {
-    size_t size = atomic_load_explicit(&hk_os_page_size_known, memory_order_relaxed);
+    size_t size = hk_get(&hk_os_page_size_known);
     return HK_LIKELY(size != 0) ? size : hk_os_ask_page_size();
 }
 

@@ -59,7 +59,7 @@ enum hk_wish {
     HK_WISH_FRESH,   /* straight from a slab, to know whether it was ever handed out */
 };
 
-static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, struct hk_fault *fault)
+static void *hk_alloc_class_try(unsigned cls, enum hk_wish wish, bool *fresh, struct hk_fault *fault)
 {
     struct hk_heap *heap = hk_thread_heap();
     hk_thread_register();
@@ -68,38 +68,38 @@ static void *hk_alloc_class_try(unsigned class, enum hk_wish wish, bool *fresh, 
     *fresh = false;
     if (heap != NULL) {
         /* A heap that was just taken over comes with magazines that are not empty. */
-        p = hk_magazine_pop(class);
+        p = hk_magazine_pop(cls);
         if (p != NULL)
             return p;
         hk_heap_enter(heap, fault);
-        p = hk_magazine_pop(class); /* what others freed may be there now */
-        hk_magazine_note_alloc(heap, class, hk_self.top);
+        p = hk_magazine_pop(cls); /* what others freed may be there now */
+        hk_magazine_note_alloc(heap, cls, hk_self.top);
         bool checked = hk_self.owner_key == HK_KEY_NOBODY; /* and no magazine is used */
         bool one = wish == HK_WISH_FRESH || checked;
-        guest = p == NULL && hk_heap_is_guest_for(heap, class);
+        guest = p == NULL && hk_heap_is_guest_for(heap, cls);
         if (guest)
-            p = hk_thread_take_back(class, fault);
+            p = hk_thread_take_back(cls, fault);
         if (p == NULL && wish != HK_WISH_ALIGNED && !checked)
-            p = hk_magazine_borrow(heap, class, hk_self.top, fault);
+            p = hk_magazine_borrow(heap, cls, hk_self.top, fault);
         if (p == NULL && !guest)
-            p = one ? hk_heap_take_one(heap, class, fresh, fault) : hk_magazine_refill(heap, class, hk_self.top, fault);
+            p = one ? hk_heap_take_one(heap, cls, fresh, fault) : hk_magazine_refill(heap, cls, hk_self.top, fault);
         hk_heap_leave(heap, fault);
     }
     if (guest && p == NULL) {
         hk_heap_enter(&hk_guests, fault);
-        p = hk_heap_take_one(&hk_guests, class, fresh, fault);
+        p = hk_heap_take_one(&hk_guests, cls, fresh, fault);
         hk_heap_leave(&hk_guests, fault);
     }
     return p;
 }
 
-HK_NOINLINE static void *hk_alloc_class(unsigned class, enum hk_wish wish, bool *fresh)
+HK_NOINLINE static void *hk_alloc_class(unsigned cls, enum hk_wish wish, bool *fresh)
 {
     struct hk_fault fault = HK_NO_FAULT;
-    void *p = hk_alloc_class_try(class, wish, fresh, &fault);
+    void *p = hk_alloc_class_try(cls, wish, fresh, &fault);
     if (HK_UNLIKELY(p == NULL)) {
         hk_reclaim(&fault);
-        p = hk_alloc_class_try(class, wish, fresh, &fault);
+        p = hk_alloc_class_try(cls, wish, fresh, &fault);
     }
     hk_fault_check(&fault, "malloc");
     return p != NULL ? p : hk_no_memory();
@@ -172,42 +172,39 @@ void *hk_calloc_any(size_t count, size_t n)
     if (size <= HK_SMALL_MAX) {
         p = hk_malloc_hot(size);
     } else {
-        unsigned class = hk_class_of_medium(size);
-        p = hk_magazine_pop(class);
+        unsigned cls = hk_class_of_medium(size);
+        p = hk_magazine_pop(cls);
         if (p == NULL)
-            p = hk_alloc_class(class, HK_WISH_FRESH, &zero);
+            p = hk_alloc_class(cls, HK_WISH_FRESH, &zero);
     }
     return p == NULL || zero ? p : memset(p, 0, size);
 }
 
 void *hk_malloc_aligned(size_t alignment, size_t n)
 {
-    unsigned class = hk_class_of_aligned(n, alignment);
-    if (class == HK_NCLASSES)
+    unsigned cls = hk_class_of_aligned(n, alignment);
+    if (cls == HK_NCLASSES)
         return hk_alloc_large(n, alignment, HK_LARGE_ANY, false);
-    void *p = hk_magazine_pop(class);
+    void *p = hk_magazine_pop(cls);
     bool fresh;
-    return p != NULL ? p : hk_alloc_class(class, HK_WISH_ALIGNED, &fresh);
+    return p != NULL ? p : hk_alloc_class(cls, HK_WISH_ALIGNED, &fresh);
 }
 
 /* ---- Free ---- */
 
-static void hk_free_own(struct hk_heap *heap, unsigned class, void *p, struct hk_fault *fault)
+static void hk_free_own(struct hk_heap *heap, unsigned cls, void *p, struct hk_fault *fault)
 {
-    if (*hk_self.top[class] == p) {
-        hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
+    if (*hk_self.top[cls] == p) {
+        hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[cls].size));
         return;
     }
     hk_heap_enter(heap, fault);
-    hk_magazine_free(heap, class, hk_self.top, p, fault);
+    hk_magazine_free(heap, cls, hk_self.top, p, fault);
     hk_heap_leave(heap, fault);
 }
 
 /* True if this is what the thread has put into its outbox last; the outbox has been used. */
-HK_INLINE bool hk_outbox_ends_with(const void *p)
-{
-    return atomic_load_explicit(hk_self.outbox_next - 1, memory_order_relaxed) == p;
-}
+HK_INLINE bool hk_outbox_ends_with(const void *p) { return hk_get(hk_self.outbox_next - 1) == p; }
 
 /* Puts a block of another heap into the outbox; false if that has no room for it, if it is there already, if the key is
  * not that of a block, or if somebody must be woken. */
@@ -266,9 +263,9 @@ void hk_free_any(void *p, const char *call)
     } else {
         struct hk_heap *heap = hk_thread_heap();
         /* Only now: until a thread has taken a heap over that is parked, others may adopt its slabs. */
-        hk_key class = hk_key_of_any(p) ^ hk_self.owner_key;
-        if (class < HK_NCLASSES)
-            hk_free_own(heap, class, p, &fault);
+        hk_key cls = hk_key_of_any(p) ^ hk_self.owner_key;
+        if (cls < HK_NCLASSES)
+            hk_free_own(heap, cls, p, &fault);
         else
             hk_free_others(heap, p, &fault);
     }
@@ -276,22 +273,22 @@ void hk_free_any(void *p, const char *call)
 }
 
 /* Frees a block of the calling thread's slabs whose magazine does not take it. */
-HK_NOINLINE static void hk_free_full(void *p, unsigned class)
+HK_NOINLINE static void hk_free_full(void *p, unsigned cls)
 {
     if (HK_UNLIKELY(!hk_is_user_address(p))) {
         hk_free_any(p, "free");
         return;
     }
     struct hk_fault fault = HK_NO_FAULT;
-    hk_free_own(hk_self.heap, class, p, &fault);
+    hk_free_own(hk_self.heap, cls, p, &fault);
     hk_fault_check(&fault, "free");
 }
 
-HK_NOINLINE void hk_free_slow(void *p, size_t class)
+HK_NOINLINE void hk_free_slow(void *p, size_t cls)
 {
-    if (class < HK_NCLASSES)
-        hk_free_full(p, (unsigned)class);
-    else if (!hk_free_to_outbox(p, (hk_key)class ^ hk_self.owner_key))
+    if (cls < HK_NCLASSES)
+        hk_free_full(p, (unsigned)cls);
+    else if (!hk_free_to_outbox(p, (hk_key)cls ^ hk_self.owner_key))
         hk_free_any(p, "free");
 }
 
@@ -343,13 +340,13 @@ size_t hk_malloc_batch(size_t n, size_t count, void **out)
     struct hk_heap *heap = n <= HK_MEDIUM_MAX && count > 0 ? hk_thread_heap() : NULL;
     if (heap != NULL) {
         struct hk_fault fault = HK_NO_FAULT;
-        unsigned class = hk_class_of(n);
+        unsigned cls = hk_class_of(n);
         size_t left = count;
         hk_thread_register();
         hk_heap_enter(heap, &fault);
         for (unsigned more = 1; left > 0 && more > 0; left -= more) {
             unsigned want = (unsigned)hk_min(left, HK_SLAB_BLOCKS_MAX);
-            more = hk_heap_take(heap, class, out + left, want, NULL, &fault);
+            more = hk_heap_take(heap, cls, out + left, want, NULL, &fault);
         }
         hk_heap_leave(heap, &fault);
         hk_fault_check(&fault, "malloc");

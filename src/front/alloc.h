@@ -11,7 +11,7 @@
 void *hk_malloc_slow(size_t n);
 /* What free does with a block that is not the calling thread's, when its magazine is full, and with all else. class is
  * p's key without the thread's owner key: a class only if the slab is the thread's. */
-void hk_free_slow(void *p, size_t class);
+void hk_free_slow(void *p, size_t cls);
 
 /* Sets errno to ENOMEM; returns NULL. */
 void *hk_no_memory(void);

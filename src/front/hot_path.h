@@ -11,20 +11,20 @@
 #include "heap/magazine.h"
 
 /* Pops a block of a class; NULL if the magazine is empty. */
-HK_INLINE void *hk_magazine_pop(unsigned class)
+HK_INLINE void *hk_magazine_pop(unsigned cls)
 {
-    void **below = hk_self.top[class] - 1; /* first, so that p can be loaded over the top's register */
+    void **below = hk_self.top[cls] - 1; /* first, so that p can be loaded over the top's register */
     void *p = below[1];
     if (HK_LIKELY(p != NULL))
-        hk_self.top[class] = below;
+        hk_self.top[cls] = below;
     return p;
 }
 
 HK_INLINE void *hk_malloc_hot(size_t n)
 {
     if (HK_LIKELY(n <= HK_SMALL_MAX)) {
-        unsigned class = hk_class_of_small(n);
-        void *p = hk_magazine_pop(class);
+        unsigned cls = hk_class_of_small(n);
+        void *p = hk_magazine_pop(cls);
         if (HK_LIKELY(p != NULL))
             return p;
     }
@@ -33,16 +33,16 @@ HK_INLINE void *hk_malloc_hot(size_t n)
 
 HK_INLINE void hk_free_hot(void *p)
 {
-    size_t class = hk_key_of(p) ^ hk_self.owner_key;
-    if (HK_LIKELY(class < HK_NCLASSES)) { /* the slab is mine */
-        void **top = hk_self.top[class];
+    size_t cls = hk_key_of(p) ^ hk_self.owner_key;
+    if (HK_LIKELY(cls < HK_NCLASSES)) { /* the slab is mine */
+        void **top = hk_self.top[cls];
         if (HK_LIKELY(*top != p && !hk_magazine_is_full(top))) {
             top[1] = p;
-            hk_self.top[class] = top + 1;
+            hk_self.top[cls] = top + 1;
             return;
         }
     }
-    hk_free_slow(p, class);
+    hk_free_slow(p, cls);
 }
 
 #endif

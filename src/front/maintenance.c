@@ -45,7 +45,7 @@ static void hk_maintenance_sleep(uint32_t ticks)
     hk_os_futex_wait_ms(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP, HK_PASS_MS);
     while (hk_process_ticks() == ticks && !hk_is_last_thread() && hk_maintenance_is_asleep())
         hk_os_futex_wait(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP);
-    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_relaxed);
+    hk_set(&hk_maintenance_state, HK_MAINTENANCE_AWAKE);
 }
 
 static enum hk_purge_level hk_level_after(unsigned quiet_ms, unsigned still_ms)
@@ -204,11 +204,11 @@ void hk_maintain(struct hk_fault *fault)
         hk_superslabs_purge(hk_superslabs_max_cached(), UINT64_MAX, HK_TRIM_MAX);
     if (hk_limit_is_pressing() && hk_limit_relieve())
         hk_purge(HK_PURGE_ALL, 0, SIZE_MAX, fault);
-    uint32_t state = atomic_load_explicit(&hk_maintenance_state, memory_order_relaxed);
+    uint32_t state = hk_get(&hk_maintenance_state);
     if (state == HK_MAINTENANCE_ASLEEP)
         hk_maintenance_wake();
     bool alone = state == HK_MAINTENANCE_NONE || state == HK_MAINTENANCE_UNAVAILABLE;
-    bool only = alone && atomic_load_explicit(&hk_threads, memory_order_relaxed) < 2;
+    bool only = alone && hk_get(&hk_threads) < 2;
     struct hk_heap *heap = hk_self.heap != NULL ? hk_self.heap : &hk_guests;
     hk_purge_tick(alone, only ? heap : NULL, fault);
 }
@@ -229,6 +229,6 @@ void hk_maintenance_thread_ends(void)
 
 void hk_maintenance_after_fork(bool alive)
 {
-    atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_NONE, memory_order_relaxed);
-    atomic_store_explicit(&hk_threads, alive, memory_order_relaxed);
+    hk_set(&hk_maintenance_state, HK_MAINTENANCE_NONE);
+    hk_set(&hk_threads, alive);
 }

@@ -23,10 +23,7 @@ enum hk_maintenance_state {
 
 extern _Atomic uint32_t hk_maintenance_state;
 
-HK_INLINE bool hk_maintenance_is_asleep(void)
-{
-    return atomic_load_explicit(&hk_maintenance_state, memory_order_relaxed) == HK_MAINTENANCE_ASLEEP;
-}
+HK_INLINE bool hk_maintenance_is_asleep(void) { return hk_get(&hk_maintenance_state) == HK_MAINTENANCE_ASLEEP; }
 
 /* What is due on a slow path; no lock held. Wakes the thread, or does a bounded part of its work. */
 void hk_maintain(struct hk_fault *fault);

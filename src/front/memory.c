@@ -21,13 +21,13 @@ void hk_thread_idle(void)
     hk_fault_check(&fault, "hak_thread_idle");
 }
 
-size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate)
+size_t hk_prewarm_superslabs(size_t n, unsigned cls, bool populate)
 {
     const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
     n = hk_min(n, all);
     if (populate)
         hk_prewarmed_keep(n * HK_SUPERSLAB_SIZE);
-    size_t done = hk_pool_prewarm(n, class, populate);
+    size_t done = hk_pool_prewarm(n, cls, populate);
     if (populate)
         hk_prewarmed_forget((n - done) * HK_SUPERSLAB_SIZE);
     return done;
@@ -38,10 +38,10 @@ size_t hk_prewarm(size_t n, size_t count)
     size_t bytes;
     if (n > HK_MEDIUM_MAX || __builtin_mul_overflow(hk_good_size(n), count, &bytes))
         return 0;
-    unsigned class = hk_class_of(n);
-    size_t slab_blocks = hk_classes[class].nblocks;
-    size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / hk_classes[class].slots * slab_blocks;
-    size_t got = hk_prewarm_superslabs((count + per_superslab - 1) / per_superslab, class, true) * per_superslab;
+    unsigned cls = hk_class_of(n);
+    size_t slab_blocks = hk_classes[cls].nblocks;
+    size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / hk_classes[cls].slots * slab_blocks;
+    size_t got = hk_prewarm_superslabs((count + per_superslab - 1) / per_superslab, cls, true) * per_superslab;
     return hk_min(got, count);
 }
 

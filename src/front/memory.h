@@ -13,7 +13,7 @@ void hk_reclaim(struct hk_fault *fault);
 void hk_thread_idle(void);
 /* Makes n superslabs ready for blocks of a class; see hk_pool_prewarm. Populated ones stay until
  * hk_trim(HK_PURGE_ALL). */
-size_t hk_prewarm_superslabs(size_t n, unsigned class, bool populate);
+size_t hk_prewarm_superslabs(size_t n, unsigned cls, bool populate);
 /* Makes memory for count blocks of n bytes ready; for how many there is. */
 size_t hk_prewarm(size_t n, size_t count);
 /* Gives idle memory of all threads back to the OS, and with HK_PURGE_ALL first what the caller's magazines hold; `pad`

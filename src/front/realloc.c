@@ -97,16 +97,16 @@ HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
     hk_key key = hk_key_of_any(p);
     if (hk_key_kind(key) == HK_KEY_LARGE)
         return hk_realloc_large(p, n, call);
-    unsigned class = hk_key_kind(key);
-    if (HK_UNLIKELY(!hk_block_in_use(p) || *hk_self.top[class] == p))
+    unsigned cls = hk_key_kind(key);
+    if (HK_UNLIKELY(!hk_block_in_use(p) || *hk_self.top[cls] == p))
         return hk_realloc_refuse_block(p, call);
-    return hk_realloc_block(p, hk_classes[class].size, n);
+    return hk_realloc_block(p, hk_classes[cls].size, n);
 }
 
 /* Grows a block of a slab of the thread's own: it moves, mostly from magazine to magazine. */
-HK_NOINLINE static void *hk_realloc_grow(void *p, size_t class, size_t n, const char *call)
+HK_NOINLINE static void *hk_realloc_grow(void *p, size_t cls, size_t n, const char *call)
 {
-    const struct hk_class *c = &hk_classes[class];
+    const struct hk_class *c = &hk_classes[cls];
     if (HK_UNLIKELY(!hk_is_user_address(p) || !hk_slab_uses(hk_slab_at(p, c), c, p)))
         return hk_realloc_slow(p, n, call);
     void *moved = hk_malloc_hot(n);
@@ -119,14 +119,14 @@ HK_NOINLINE static void *hk_realloc_grow(void *p, size_t class, size_t n, const 
 
 void *hk_realloc_any(void *p, size_t n, const char *call)
 {
-    hk_key class = hk_key_of(p) ^ hk_self.owner_key;
+    hk_key cls = hk_key_of(p) ^ hk_self.owner_key;
     /* The slab is mine, and the magazine tells that p was not freed last. */
-    if (HK_LIKELY(class < HK_NCLASSES && *hk_self.top[class] != p && hk_self.top[class] != HK_NO_MAGAZINE)) {
-        size_t size = hk_classes[class].size;
+    if (HK_LIKELY(cls < HK_NCLASSES && *hk_self.top[cls] != p && hk_self.top[cls] != HK_NO_MAGAZINE)) {
+        size_t size = hk_classes[cls].size;
         if (HK_LIKELY(hk_realloc_stays(size, n)))
             return p;
         if (n > size && n <= HK_GROWING_MIN)
-            return hk_realloc_grow(p, class, n, call);
+            return hk_realloc_grow(p, cls, n, call);
     }
     return hk_realloc_slow(p, n, call);
 }

@@ -154,8 +154,7 @@ void hk_thread_register(void)
 void hk_thread_after_fork(void)
 {
     uint32_t being_made = HK_EXIT_KEY_BEING_MADE;
-    atomic_compare_exchange_strong_explicit(&hk_exit_key_state, &being_made, HK_EXIT_KEY_NONE, memory_order_relaxed,
-                                            memory_order_relaxed);
+    hk_replace(&hk_exit_key_state, &being_made, HK_EXIT_KEY_NONE);
     hk_maintenance_after_fork(hk_self.counted);
 }
 
@@ -163,8 +162,7 @@ void hk_thread_send(struct hk_fault *fault)
 {
     struct hk_thread *self = &hk_self;
     /* Without parcels nothing can be sent, unless others have sent it. */
-    if (self->outbox_next != NULL && atomic_load_explicit(self->outbox_next - 1, memory_order_relaxed) != NULL &&
-        !hk_parcels_at_hand(self->heap))
+    if (self->outbox_next != NULL && hk_get(self->outbox_next - 1) != NULL && !hk_parcels_at_hand(self->heap))
         return;
     bool all = hk_outbox_send(self->heap, fault);
     if (self->owner_key == HK_KEY_NOBODY)
@@ -176,11 +174,11 @@ void hk_thread_send(struct hk_fault *fault)
         return;
     /* What is left moves to the front. */
     for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) {
-        void *p = atomic_load_explicit(&outbox[i], memory_order_relaxed);
+        void *p = hk_get(&outbox[i]);
         if (p == NULL)
             continue;
-        atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
-        atomic_store_explicit(self->outbox_next++, p, memory_order_relaxed);
+        hk_set(&outbox[i], NULL);
+        hk_set(self->outbox_next++, p);
         /* If it was freed twice its key may say anything by now. */
         hk_key kind = hk_key_kind(hk_key_of(p));
         uint32_t bytes = kind < HK_NCLASSES ? hk_outbox_bytes(kind) : HK_OUTBOX_BYTES_LEAST;
@@ -190,34 +188,34 @@ void hk_thread_send(struct hk_fault *fault)
 
 /* The place of the youngest block of a class in the calling thread's outbox, before `end`, that is the guests'. What is
  * no block in use is left for the guests to find. */
-static void *_Atomic *hk_outbox_find(unsigned class, void *_Atomic *end)
+static void *_Atomic *hk_outbox_find(unsigned cls, void *_Atomic *end)
 {
     for (void *_Atomic *place = end; --place >= hk_outbox_of(hk_self.heap);) {
-        void *p = atomic_load_explicit(place, memory_order_relaxed);
-        if (hk_key_of(p) == (hk_guests.key | class) && hk_block_in_use(p))
+        void *p = hk_get(place);
+        if (hk_key_of(p) == (hk_guests.key | cls) && hk_block_in_use(p))
             return place;
     }
     return NULL;
 }
 
-void *hk_thread_take_back(unsigned class, struct hk_fault *fault)
+void *hk_thread_take_back(unsigned cls, struct hk_fault *fault)
 {
     struct hk_thread *self = &hk_self;
     /* With parcels on their way to the guests, their bitmaps do not tell what was freed before. */
     if (self->outbox_next == NULL || hk_parcels_are_pending(&hk_guests))
         return NULL;
-    void *_Atomic *place = hk_outbox_find(class, self->outbox_next);
+    void *_Atomic *place = hk_outbox_find(cls, self->outbox_next);
     if (place == NULL)
         return NULL;
-    void *p = atomic_load_explicit(place, memory_order_relaxed);
-    for (void *_Atomic *other = place; (other = hk_outbox_find(class, other)) != NULL;)
-        if (HK_UNLIKELY(atomic_load_explicit(other, memory_order_relaxed) == p)) {
-            atomic_store_explicit(other, NULL, memory_order_relaxed);
-            hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[class].size));
+    void *p = hk_get(place);
+    for (void *_Atomic *other = place; (other = hk_outbox_find(cls, other)) != NULL;)
+        if (HK_UNLIKELY(hk_get(other) == p)) {
+            hk_set(other, NULL);
+            hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[cls].size));
         }
     void *_Atomic *last = --self->outbox_next;
-    atomic_store_explicit(place, atomic_load_explicit(last, memory_order_relaxed), memory_order_relaxed);
-    atomic_store_explicit(last, NULL, memory_order_relaxed);
+    hk_set(place, hk_get(last));
+    hk_set(last, NULL);
     return p; /* its share of outbox_room comes back when the outbox is sent */
 }
 
@@ -227,8 +225,8 @@ void hk_thread_flush(struct hk_fault *fault)
     if (heap == NULL)
         return;
     hk_lock_acquire(&heap->lock);
-    for (unsigned class = 0; class < HK_NCLASSES; class++)
-        hk_magazine_flush(heap, class, hk_self.top, fault);
+    for (unsigned cls = 0; cls < HK_NCLASSES; cls++)
+        hk_magazine_flush(heap, cls, hk_self.top, fault);
     hk_thread_send(fault);
     hk_heap_release_warm(heap);
     hk_lock_release(&heap->lock);

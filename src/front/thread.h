@@ -44,7 +44,7 @@ void hk_thread_after_fork(void);
 void hk_thread_send(struct hk_fault *fault);
 /* Takes a block of a class that is the guests' out of the calling thread's outbox, the youngest; NULL if there is none,
  * or it cannot be told whether it was freed twice. The lock of the thread's heap is held. */
-void *hk_thread_take_back(unsigned class, struct hk_fault *fault);
+void *hk_thread_take_back(unsigned cls, struct hk_fault *fault);
 /* Gives what the calling thread's magazines and outbox hold back to the slabs, and its warm slots to the pool. */
 void hk_thread_flush(struct hk_fault *fault);
 

@@ -17,5 +17,5 @@ void hk_clock_look(void)
     uint32_t seen = hk_clock_now();
     uint32_t now = system - begun;
     if ((int32_t)(now - seen) > 0) /* in vain if another was faster, who has moved it as far */
-        atomic_compare_exchange_strong_explicit(&hk_clock, &seen, now, memory_order_relaxed, memory_order_relaxed);
+        hk_replace(&hk_clock, &seen, now);
 }

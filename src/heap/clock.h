@@ -12,7 +12,7 @@
 
 extern _Atomic uint32_t hk_clock; /* at least 1; written by hk_clock_look alone */
 
-HK_INLINE uint32_t hk_clock_now(void) { return atomic_load_explicit(&hk_clock, memory_order_relaxed); }
+HK_INLINE uint32_t hk_clock_now(void) { return hk_get(&hk_clock); }
 
 /* Reads the system's clock, and moves ours on. */
 void hk_clock_look(void);

@@ -28,14 +28,14 @@ static void hk_bin_unlink(struct hk_heap *heap, struct hk_slab *slab)
 {
     if (slab->bin == HK_BIN_FULL || slab->bin == HK_BIN_CURRENT)
         return;
-    hk_slab_unlink(&heap->classes[slab->class].bins[slab->bin], slab);
+    hk_slab_unlink(&heap->classes[slab->cls].bins[slab->bin], slab);
     hk_bin_set(slab, HK_BIN_FULL);
 }
 
 static void hk_bin_link(struct hk_heap *heap, struct hk_slab *slab, uint8_t bin)
 {
     hk_bin_set(slab, bin);
-    hk_slab_link(&heap->classes[slab->class].bins[bin], slab);
+    hk_slab_link(&heap->classes[slab->cls].bins[bin], slab);
 }
 
 static uint8_t hk_bin_of(struct hk_slab *slab)
@@ -49,27 +49,27 @@ static uint8_t hk_bin_of(struct hk_slab *slab)
 }
 
 /* True if slabs in bins have free blocks with memory. */
-static bool hk_class_has_idle_blocks(const struct hk_heap_class *class)
+static bool hk_class_has_idle_blocks(const struct hk_heap_class *cls)
 {
-    return class->bins[HK_BIN_QUARTER] != NULL || class->bins[HK_BIN_HALF] != NULL || class->bins[HK_BIN_MOST] != NULL;
+    return cls->bins[HK_BIN_QUARTER] != NULL || cls->bins[HK_BIN_HALF] != NULL || cls->bins[HK_BIN_MOST] != NULL;
 }
 
 bool hk_heap_has_idle_blocks(const struct hk_heap *heap, unsigned class_number)
 {
-    const struct hk_heap_class *class = &heap->classes[class_number];
-    return (class->current != NULL && hk_slab_nidle(class->current) != 0) || hk_class_has_idle_blocks(class);
+    const struct hk_heap_class *cls = &heap->classes[class_number];
+    return (cls->current != NULL && hk_slab_nidle(cls->current) != 0) || hk_class_has_idle_blocks(cls);
 }
 
-static bool hk_class_has_blocks(const struct hk_heap_class *class)
+static bool hk_class_has_blocks(const struct hk_heap_class *cls)
 {
-    return (class->current != NULL && class->current->nfree != 0) || hk_class_has_idle_blocks(class) ||
-           class->bins[HK_BIN_UNBACKED] != NULL;
+    return (cls->current != NULL && cls->current->nfree != 0) || hk_class_has_idle_blocks(cls) ||
+           cls->bins[HK_BIN_UNBACKED] != NULL;
 }
 
-static void hk_heap_count_slab(struct hk_heap *heap, unsigned class, int more)
+static void hk_heap_count_slab(struct hk_heap *heap, unsigned cls, int more)
 {
-    __atomic_store_n(&heap->classes[class].nslabs, heap->classes[class].nslabs + (uint32_t)more, __ATOMIC_RELAXED);
-    heap->slab_bytes += (size_t)more * hk_classes[class].slots * HK_SLOT_SIZE;
+    hk_set_visibly(&heap->classes[cls].nslabs, heap->classes[cls].nslabs + (uint32_t)more);
+    heap->slab_bytes += (size_t)more * hk_classes[cls].slots * HK_SLOT_SIZE;
 }
 
 static void hk_heap_count_idle(struct hk_heap *heap, size_t more) { hk_add_visibly(&heap->idle_bytes, more); }
@@ -81,18 +81,15 @@ static void hk_slab_account(struct hk_heap *heap, struct hk_slab *slab, unsigned
     slab->idle_counted = (uint16_t)idle;
 }
 
-static void hk_slab_mark_used(struct hk_slab *slab)
-{
-    __atomic_store_n(&slab->used_at, hk_clock_now(), __ATOMIC_RELAXED);
-}
+static void hk_slab_mark_used(struct hk_slab *slab) { hk_set_visibly(&slab->used_at, hk_clock_now()); }
 
 static unsigned hk_warm_room(const struct hk_heap *heap) { return HK_WARM_SLOTS << heap->warm_doubled; }
 
 /* True if slabs of a class leave their slots to the next ones of the heap, and take theirs, as they are; not if they
  * would have to give back what another class has touched, and not in a heap that no thread runs. */
-static bool hk_warm_serves(const struct hk_heap *heap, unsigned class)
+static bool hk_warm_serves(const struct hk_heap *heap, unsigned cls)
 {
-    return hk_class_fills_slot(class) && heap->state == HK_HEAP_RUNNING;
+    return hk_class_fills_slot(cls) && heap->state == HK_HEAP_RUNNING;
 }
 
 /* Gives n slots back to the pool, those that have been warm the longest. */
@@ -108,16 +105,16 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 {
     hk_slab_account(heap, slab, 0);
     hk_bin_unlink(heap, slab);
-    hk_heap_count_slab(heap, slab->class, -1);
+    hk_heap_count_slab(heap, slab->cls, -1);
     heap->counts.slabs_released++;
     heap->released = true;
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
         hk_purge_regret_holes(hk_holes_bytes(slab));
     hk_slab_fini(slab);
-    if (hk_warm_serves(heap, slab->class)) {
+    if (hk_warm_serves(heap, slab->cls)) {
         if (heap->nwarm >= hk_warm_room(heap))
             hk_warm_give(heap, heap->nwarm / 4u); /* one at a time where nobody contends */
-        heap->warm[heap->nwarm++] = slab; /* for the next slab */
+        heap->warm[heap->nwarm++] = slab;         /* for the next slab */
     } else {
         hk_pool_release(slab, slab->slots);
     }
@@ -129,22 +126,22 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
 
 void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
 {
-    struct hk_heap_class *class = &heap->classes[slab->class];
+    struct hk_heap_class *cls = &heap->classes[slab->cls];
     bool current = slab->bin == HK_BIN_CURRENT;
     hk_slab_account(heap, slab, hk_slab_nidle(slab));
     if (HK_UNLIKELY(hk_slab_is_empty(slab))) {
         if (!current)
             hk_bin_unlink(heap, slab);
         else
-            class->current = NULL;
+            cls->current = NULL;
         bool keep = slab->slots <= HK_KEEP_SLOTS_MAX && heap->state != HK_HEAP_ORPHANS;
-        if (!keep || hk_class_has_blocks(class)) {
+        if (!keep || hk_class_has_blocks(cls)) {
             hk_bin_set(slab, HK_BIN_FULL);
             hk_slab_release(heap, slab);
             return;
         }
         if (current) {
-            class->current = slab;
+            cls->current = slab;
             return;
         }
     }
@@ -166,14 +163,14 @@ void hk_heap_release_warm(struct hk_heap *heap)
 
 void hk_heap_release_empty(struct hk_heap *heap, unsigned class_number)
 {
-    struct hk_heap_class *class = &heap->classes[class_number];
-    if (class->current != NULL && hk_slab_is_empty(class->current)) {
-        hk_bin_set(class->current, HK_BIN_FULL);
-        hk_slab_release(heap, class->current);
-        class->current = NULL;
+    struct hk_heap_class *cls = &heap->classes[class_number];
+    if (cls->current != NULL && hk_slab_is_empty(cls->current)) {
+        hk_bin_set(cls->current, HK_BIN_FULL);
+        hk_slab_release(heap, cls->current);
+        cls->current = NULL;
     }
     for (unsigned bin = HK_BIN_MOST; bin < HK_NBINS; bin++) {
-        for (struct hk_slab *slab = class->bins[bin], *next; slab != NULL; slab = next) {
+        for (struct hk_slab *slab = cls->bins[bin], *next; slab != NULL; slab = next) {
             next = slab->next;
             if (hk_slab_is_empty(slab))
                 hk_slab_release(heap, slab);
@@ -183,19 +180,19 @@ void hk_heap_release_empty(struct hk_heap *heap, unsigned class_number)
 
 struct hk_slab *hk_heap_next_slab(struct hk_heap *heap, unsigned class_number)
 {
-    struct hk_heap_class *class = &heap->classes[class_number];
-    if (class->current != NULL) {
-        hk_bin_set(class->current, HK_BIN_FULL);
-        if (class->current->nfree != 0)
-            hk_bin_link(heap, class->current, hk_bin_of(class->current));
+    struct hk_heap_class *cls = &heap->classes[class_number];
+    if (cls->current != NULL) {
+        hk_bin_set(cls->current, HK_BIN_FULL);
+        if (cls->current->nfree != 0)
+            hk_bin_link(heap, cls->current, hk_bin_of(cls->current));
     }
-    class->current = NULL;
+    cls->current = NULL;
     for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++) {
-        struct hk_slab *slab = class->bins[bin];
+        struct hk_slab *slab = cls->bins[bin];
         if (slab != NULL) {
             hk_bin_unlink(heap, slab);
             hk_bin_set(slab, HK_BIN_CURRENT);
-            class->current = slab;
+            cls->current = slab;
             return slab;
         }
     }
@@ -205,14 +202,14 @@ struct hk_slab *hk_heap_next_slab(struct hk_heap *heap, unsigned class_number)
 void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_heap *to)
 {
     if (slab->bin == HK_BIN_CURRENT) {
-        from->classes[slab->class].current = NULL;
+        from->classes[slab->cls].current = NULL;
         hk_bin_set(slab, HK_BIN_FULL);
     }
     hk_bin_unlink(from, slab);
-    hk_heap_count_slab(from, slab->class, -1);
+    hk_heap_count_slab(from, slab->cls, -1);
     hk_slab_account(from, slab, 0); /* the new owner counts idle bytes when blocks come or go */
     hk_slab_set_owner(slab, to);
-    hk_heap_count_slab(to, slab->class, 1);
+    hk_heap_count_slab(to, slab->cls, 1);
 }
 
 /* ---- Opening slabs ---- */
@@ -231,13 +228,13 @@ static void hk_warm_adapt(struct hk_heap *heap, bool contended)
         heap->warm_doubled++;
 }
 
-static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned class)
+static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned cls)
 {
-    if (hk_classes[class].slots != 1)
-        return hk_pool_acquire_run(heap->key, class, &heap->grown_bytes);
-    if (!hk_warm_serves(heap, class)) {
+    if (hk_classes[cls].slots != 1)
+        return hk_pool_acquire_run(heap->key, cls, &heap->grown_bytes);
+    if (!hk_warm_serves(heap, cls)) {
         struct hk_slab *slab = NULL;
-        hk_pool_acquire_slots(heap->key, class, &slab, 1, &heap->grown_bytes);
+        hk_pool_acquire_slots(heap->key, cls, &slab, 1, &heap->grown_bytes);
         return slab;
     }
     if (heap->nwarm > 0) {
@@ -245,7 +242,7 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
         return heap->warm[--heap->nwarm];
     }
     struct hk_slab *acquired[HK_WARM_SLOTS_MAX];
-    unsigned got = hk_pool_acquire_slots(heap->key, class, acquired, hk_warm_room(heap), &heap->grown_bytes);
+    unsigned got = hk_pool_acquire_slots(heap->key, cls, acquired, hk_warm_room(heap), &heap->grown_bytes);
     if (got == 0)
         return NULL;
     hk_warm_adapt(heap, got > 1);
@@ -259,23 +256,23 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned clas
 /* A heap that has begun so much without memory pays for it with idle memory. */
 #define HK_GROWTH_STEP HK_SUPERSLAB_SIZE
 
-static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
+static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned cls, struct hk_fault *fault)
 {
-    struct hk_slab *slab = hk_heap_adopt(heap, class, fault);
+    struct hk_slab *slab = hk_heap_adopt(heap, cls, fault);
     if (slab == NULL) {
         if (heap->grown_bytes >= HK_GROWTH_STEP) {
             hk_purge_pay(heap->grown_bytes, heap);
             heap->grown_bytes = 0;
         }
-        slab = hk_heap_acquire_slots(heap, class);
+        slab = hk_heap_acquire_slots(heap, cls);
         if (slab == NULL)
             return NULL;
-        hk_slab_trim_tail(slab, class);
-        hk_slab_init(slab, class, heap);
-        hk_heap_count_slab(heap, class, 1);
+        hk_slab_trim_tail(slab, cls);
+        hk_slab_init(slab, cls, heap);
+        hk_heap_count_slab(heap, cls, 1);
         heap->counts.slabs_opened++;
     }
-    heap->classes[class].current = slab;
+    heap->classes[cls].current = slab;
     hk_bin_set(slab, HK_BIN_CURRENT);
     return slab;
 }
@@ -286,11 +283,11 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **end, u
                       struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
-    struct hk_heap_class *class = &heap->classes[class_number];
+    struct hk_heap_class *cls = &heap->classes[class_number];
     unsigned got = 0;
     while (got < want) {
-        struct hk_slab *slab = class->current;
-        if (slab == NULL || slab->nfree == 0 || (hk_slab_nidle(slab) == 0 && hk_class_has_idle_blocks(class))) {
+        struct hk_slab *slab = cls->current;
+        if (slab == NULL || slab->nfree == 0 || (hk_slab_nidle(slab) == 0 && hk_class_has_idle_blocks(cls))) {
             slab = hk_heap_next_slab(heap, class_number);
             /* No new slab for what is beyond need. */
             if (slab == NULL && (got > 0 || (slab = hk_heap_open_slab(heap, class_number, fault)) == NULL))
@@ -310,10 +307,10 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned class_number, void **end, u
     return got;
 }
 
-void *hk_heap_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault)
+void *hk_heap_take_one(struct hk_heap *heap, unsigned cls, bool *fresh, struct hk_fault *fault)
 {
     void *p = NULL;
-    heap->counts.single_blocks += hk_heap_take(heap, class, &p + 1, 1, fresh, fault);
+    heap->counts.single_blocks += hk_heap_take(heap, cls, &p + 1, 1, fresh, fault);
     return p;
 }
 
@@ -349,19 +346,19 @@ HK_COLD static void hk_heap_refuse(struct hk_slab *slab, const void *p, struct h
         hk_fault_note(fault, hk_fault_double_free(slab, index));
 }
 
-inline __attribute__((always_inline)) /* into hk_heap_put_class */
-unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n, uint32_t now,
-                     struct hk_fault *fault)
+/* Inlined into hk_heap_put_class. */
+HK_ALWAYS_INLINE unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *cls, void *const *blocks, unsigned n,
+                                      uint32_t now, struct hk_fault *fault)
 {
-    struct hk_slab *slab = hk_slab_at(blocks[0], class);
-    unsigned put = hk_slab_put(slab, class, blocks, n);
+    struct hk_slab *slab = hk_slab_at(blocks[0], cls);
+    unsigned put = hk_slab_put(slab, cls, blocks, n);
     if (HK_UNLIKELY(put == 0)) {
         hk_heap_refuse(slab, blocks[0], fault);
         return 1;
     }
-    __atomic_store_n(&slab->used_at, now, __ATOMIC_RELAXED);
+    hk_set_visibly(&slab->used_at, now);
     slab->idle_counted += (uint16_t)put; /* a slab that was adopted is counted as a whole when it settles */
-    hk_heap_count_idle(heap, (size_t)put * class->size);
+    hk_heap_count_idle(heap, (size_t)put * cls->size);
     if (HK_UNLIKELY(slab->nfree >= slab->settle_at))
         hk_slab_settle(heap, slab);
     return put;
@@ -370,15 +367,15 @@ unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *c
 void hk_heap_put_class(struct hk_heap *heap, unsigned class_number, void *const *blocks, unsigned n,
                        struct hk_fault *fault)
 {
-    const struct hk_class *class = &hk_classes[class_number];
+    const struct hk_class *cls = &hk_classes[class_number];
     hk_key key = heap->key | class_number;
     uint32_t now = hk_clock_now();
     for (unsigned i = 0; i < n;) {
         if (HK_LIKELY(hk_key_of_any(blocks[i]) == key)) {
-            i += hk_heap_put(heap, class, blocks + i, n - i, now, fault);
+            i += hk_heap_put(heap, cls, blocks + i, n - i, now, fault);
         } else {
             if (hk_block_owner(blocks[i], fault) != NULL)
-                hk_fault_note(fault, hk_fault_freed_twice(blocks[i], class->size));
+                hk_fault_note(fault, hk_fault_freed_twice(blocks[i], cls->size));
             i++;
         }
     }
@@ -391,9 +388,9 @@ void hk_heap_put_class(struct hk_heap *heap, unsigned class_number, void *const 
 #define HK_CLASS_GUEST_ALLOCS 32u
 #define HK_CLASS_GUEST_WINDOW 256u
 
-bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class)
+bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned cls)
 {
-    struct hk_heap_class *c = &heap->classes[class];
+    struct hk_heap_class *c = &heap->classes[cls];
     if (c->nslabs != 0)
         return false;
     uint32_t now = heap->exchanges;
@@ -411,11 +408,11 @@ void hk_heap_check(struct hk_heap *heap)
 {
     size_t slab_bytes = 0;
     hk_assert(heap->nwarm <= hk_warm_room(heap) && hk_warm_room(heap) <= HK_WARM_SLOTS_MAX);
-    for (unsigned class = 0; class < HK_NCLASSES; class++) {
-        slab_bytes += heap->classes[class].nslabs * (size_t)hk_classes[class].slots * HK_SLOT_SIZE;
+    for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
+        slab_bytes += heap->classes[cls].nslabs * (size_t)hk_classes[cls].slots * HK_SLOT_SIZE;
         for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)
-            for (struct hk_slab *slab = heap->classes[class].bins[bin]; slab != NULL; slab = slab->next) {
-                hk_assert(hk_slab_owner(slab) == heap && slab->class == class && slab->bin == bin);
+            for (struct hk_slab *slab = heap->classes[cls].bins[bin]; slab != NULL; slab = slab->next) {
+                hk_assert(hk_slab_owner(slab) == heap && slab->cls == cls && slab->bin == bin);
                 hk_slab_check(slab);
             }
     }

@@ -41,8 +41,8 @@ struct hk_heap_class {
     struct hk_slab *current;        /* the slab to refill from; in no bin */
     struct hk_slab *bins[HK_NBINS]; /* the other slabs with free blocks; bins[FULL] is not used */
     struct hk_parcel *reserve;      /* free blocks that the magazine has no room for, the youngest first */
-    uint32_t nslabs;      /* may be read without the lock */
-    uint32_t last_alloc;  /* heap's tick when malloc last took the slow path for it, for the budget */
+    uint32_t nslabs;                /* may be read without the lock */
+    uint32_t last_alloc;            /* heap's tick when malloc last took the slow path for it, for the budget */
     uint8_t capacity;     /* blocks that the magazine may hold; 0 until first used and, above 128 KiB, while not busy */
     uint32_t guest_since; /* the heap's exchanges when the count below began */
     uint8_t guest_allocs; /* allocations that were served from the guests' heap */
@@ -80,18 +80,18 @@ struct hk_heap_counts {
 
 struct hk_heap {
     struct hk_lock lock;
-    hk_key key;           /* id << 8; constant */
-    uint8_t state;        /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
-    uint8_t nwarm;        /* slots in the warm pool */
-    uint8_t warm_doubled; /* how often its room was doubled */
-    uint32_t tick;        /* slow paths; may be read without the lock, to see whether it stands still */
-    bool released;        /* a slab since the slow path was entered: there may be something to purge */
-    uint32_t tended_tick; /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
+    hk_key key;            /* id << 8; constant */
+    uint8_t state;         /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
+    uint8_t nwarm;         /* slots in the warm pool */
+    uint8_t warm_doubled;  /* how often its room was doubled */
+    uint32_t tick;         /* slow paths; may be read without the lock, to see whether it stands still */
+    bool released;         /* a slab since the slow path was entered: there may be something to purge */
+    uint32_t tended_tick;  /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
                              at once, a heap may be tended a pass later */
-    uint32_t parked_at;   /* hk_clock; while PARKED; may be read without the lock */
-    bool dissolving;      /* PARKED, magazines flushed: its slabs are to become orphans */
-    size_t grown_bytes;   /* handed out for the first time since the heap last paid for growth */
-    size_t idle_bytes;    /* in idle blocks of its slabs; may be read without the lock */
+    uint32_t parked_at;    /* hk_clock; while PARKED; may be read without the lock */
+    bool dissolving;       /* PARKED, magazines flushed: its slabs are to become orphans */
+    size_t grown_bytes;    /* handed out for the first time since the heap last paid for growth */
+    size_t idle_bytes;     /* in idle blocks of its slabs; may be read without the lock */
     size_t slab_bytes;     /* in the slots of its slabs */
     size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
     uint64_t busy_step;    /* hk_os_now_ms, in whose current step busy_count refills and flushes were made */
@@ -129,10 +129,7 @@ struct hk_thread_heap {
 };
 
 /* The heap's lock is held. */
-HK_INLINE void hk_heap_count_tick(struct hk_heap *heap)
-{
-    __atomic_store_n(&heap->tick, heap->tick + 1, __ATOMIC_RELAXED);
-}
+HK_INLINE void hk_heap_count_tick(struct hk_heap *heap) { hk_set_visibly(&heap->tick, heap->tick + 1); }
 
 /* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block
  * lives. */
@@ -145,45 +142,45 @@ bool hk_block_in_use(const void *p);
 /* ---- Slabs; the heap's lock is held ---- */
 
 /* How many slabs of a class the heap has; without the lock it decides only whether to look closer. */
-HK_INLINE uint32_t hk_heap_nslabs(const struct hk_heap *heap, unsigned class)
+HK_INLINE uint32_t hk_heap_nslabs(const struct hk_heap *heap, unsigned cls)
 {
-    return __atomic_load_n(&heap->classes[class].nslabs, __ATOMIC_RELAXED);
+    return hk_look(&heap->classes[cls].nslabs);
 }
 /* Puts a slab where its free blocks belong, after they changed; releases it if it is empty. */
 void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab);
 /* Puts the slab that was refilled from back into its bin, and takes one with free blocks from the fullest bin in its
  * place; NULL, and there is none to refill from, if no slab of the class has any. */
-struct hk_slab *hk_heap_next_slab(struct hk_heap *heap, unsigned class);
+struct hk_slab *hk_heap_next_slab(struct hk_heap *heap, unsigned cls);
 /* Makes a slab another heap's, and counts it there. Both locks are held, and no magazine or reserve of `from` holds a
  * block of it. Afterwards it is in no bin: the caller settles it, or refills from it. */
 void hk_slab_change_owner(struct hk_heap *from, struct hk_slab *slab, struct hk_heap *to);
 /* Releases the slabs of a class that were kept though they are empty. */
-void hk_heap_release_empty(struct hk_heap *heap, unsigned class);
+void hk_heap_release_empty(struct hk_heap *heap, unsigned cls);
 /* Gives the warm slots back to the pool. */
 void hk_heap_release_warm(struct hk_heap *heap);
 
 /* ---- Blocks; the heap's lock is held ---- */
 
 /* True if slabs of a class have idle blocks: free ones that have memory. */
-bool hk_heap_has_idle_blocks(const struct hk_heap *heap, unsigned class);
+bool hk_heap_has_idle_blocks(const struct hk_heap *heap, unsigned cls);
 
 /* Takes up to want blocks of a class from the heap's slabs, opening or adopting one if it has none, and stores them
  * below end, the lowest next to it. Blocks that have no memory are taken only if no slab has others, and then from one
  * slab. Returns how many: 0 without memory.
  * *fresh, if not NULL, is set if the one block asked for was never handed out and is zero. */
-unsigned hk_heap_take(struct hk_heap *heap, unsigned class, void **end, unsigned want, bool *fresh,
+unsigned hk_heap_take(struct hk_heap *heap, unsigned cls, void **end, unsigned want, bool *fresh,
                       struct hk_fault *fault);
 /* Takes one block, straight for the program; NULL without memory. */
-void *hk_heap_take_one(struct hk_heap *heap, unsigned class, bool *fresh, struct hk_fault *fault);
+void *hk_heap_take_one(struct hk_heap *heap, unsigned cls, bool *fresh, struct hk_fault *fault);
 /* Puts the first of n blocks into its slab, which is the heap's and of the class, and those after it as long as they
  * are blocks of that slab in use. Returns how many are done with, which includes a first one that is refused. */
-unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *class, void *const *blocks, unsigned n, uint32_t now,
+unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *cls, void *const *blocks, unsigned n, uint32_t now,
                      struct hk_fault *fault);
 /* Puts n blocks of one class into their slabs. They are the heap's: slabs change their owner only when neither magazine
  * nor reserve holds a block of them. What is another's now was freed twice. */
-void hk_heap_put_class(struct hk_heap *heap, unsigned class, void *const *blocks, unsigned n, struct hk_fault *fault);
+void hk_heap_put_class(struct hk_heap *heap, unsigned cls, void *const *blocks, unsigned n, struct hk_fault *fault);
 /* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */
-bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned class);
+bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned cls);
 
 HK_INLINE void *_Atomic *hk_outbox_of(struct hk_heap *heap)
 {

@@ -27,8 +27,10 @@ static hk_key hk_last_id = HK_ID_ORPHANS; /* guarded by hk_heaps_lock */
 
 static struct hk_heap *hk_heap_create(void)
 {
+    if (hk_last_id == HK_KEY_ID_MAX - 1)
+        return NULL;
     struct hk_thread_heap *created = hk_meta_alloc(sizeof *created, HK_MAGAZINE_BYTES);
-    if (created == NULL || hk_last_id == HK_KEY_ID_MAX - 1)
+    if (created == NULL)
         return NULL;
     struct hk_heap *heap = &created->heap;
     hk_lock_init(&heap->lock, HK_RANK_HEAP);
@@ -37,7 +39,7 @@ static struct hk_heap *hk_heap_create(void)
     heap->key = ++hk_last_id << HK_KEY_SHIFT;
     for (unsigned i = 0; i < HK_NCLASSES; i++)
         heap->parked_top[i] = HK_NO_MAGAZINE;
-    heap->next = atomic_load_explicit(&hk_heaps, memory_order_relaxed);
+    heap->next = hk_get(&hk_heaps);
     atomic_store_explicit(&hk_heaps, heap, memory_order_release);
     return heap;
 }
@@ -45,19 +47,19 @@ static struct hk_heap *hk_heap_create(void)
 /* Both locks are held, or the process is a fork's child. */
 static void hk_heap_set_parked(struct hk_heap *heap)
 {
-    __atomic_store_n(&heap->state, HK_HEAP_PARKED, __ATOMIC_RELAXED);
-    __atomic_store_n(&heap->parked_at, hk_clock_now(), __ATOMIC_RELAXED);
+    hk_set_visibly(&heap->state, HK_HEAP_PARKED);
+    hk_set_visibly(&heap->parked_at, hk_clock_now());
     heap->thread = NULL;
     heap->next_parked = hk_parked;
-    __atomic_store_n(&hk_parked, heap, __ATOMIC_RELAXED);
+    hk_set_visibly(&hk_parked, heap);
 }
 
 /* Parks the heap of a thread that is gone, and with it the tops of its magazines. The blocks in them are given up: they
  * count as live for ever. Reserves stay. */
 static void hk_heap_abandon(struct hk_heap *heap)
 {
-    for (unsigned class = 0; class < HK_NCLASSES; class++)
-        hk_magazine_abandon(heap, class, heap->parked_top);
+    for (unsigned cls = 0; cls < HK_NCLASSES; cls++)
+        hk_magazine_abandon(heap, cls, heap->parked_top);
     hk_heap_set_parked(heap);
 }
 
@@ -74,7 +76,7 @@ static void hk_heap_reclaim(const void *thread)
     }
 }
 
-bool hk_heaps_any_parked(void) { return __atomic_load_n(&hk_parked, __ATOMIC_RELAXED) != NULL; }
+bool hk_heaps_any_parked(void) { return hk_look(&hk_parked) != NULL; }
 
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
 {
@@ -83,12 +85,12 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
         hk_heap_reclaim(thread);
     struct hk_heap *heap = hk_parked;
     if (heap != NULL)
-        __atomic_store_n(&hk_parked, heap->next_parked, __ATOMIC_RELAXED);
+        hk_set_visibly(&hk_parked, heap->next_parked);
     else
         heap = hk_heap_create();
     if (heap != NULL) {
         hk_lock_acquire(&heap->lock);
-        __atomic_store_n(&heap->state, HK_HEAP_RUNNING, __ATOMIC_RELAXED);
+        hk_set_visibly(&heap->state, HK_HEAP_RUNNING);
         heap->dissolving = false;
         heap->thread = thread;
         memcpy(tops, heap->parked_top, sizeof heap->parked_top);
@@ -116,7 +118,7 @@ void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_faul
 #define HK_PARKED_LOOKS 8
 
 /* Takes a slab with free blocks over from a heap without a running thread. Tries its lock. */
-static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *from, unsigned class,
+static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *from, unsigned cls,
                                           struct hk_fault *fault)
 {
     if (from == heap || !hk_lock_try(&from->lock))
@@ -125,10 +127,10 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
     if (from->state != HK_HEAP_RUNNING) {
         hk_parcels_open(from, NULL, fault);
         if (from->state == HK_HEAP_PARKED)
-            hk_magazine_flush(from, class, from->parked_top, fault);
-        slab = from->classes[class].current;
+            hk_magazine_flush(from, cls, from->parked_top, fault);
+        slab = from->classes[cls].current;
         if (slab == NULL || slab->nfree == 0)
-            slab = hk_heap_next_slab(from, class);
+            slab = hk_heap_next_slab(from, cls);
         if (slab != NULL)
             hk_slab_change_owner(from, slab, heap);
     }
@@ -136,22 +138,22 @@ static struct hk_slab *hk_heap_adopt_from(struct hk_heap *heap, struct hk_heap *
     return slab;
 }
 
-struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fault *fault)
+struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned cls, struct hk_fault *fault)
 {
     struct hk_slab *slab = NULL;
     /* The blocks that a class had while it was the guests' are in slabs of theirs: these become the heap's before it
      * begins others. */
-    if (hk_heap_nslabs(&hk_guests, class) != 0)
-        slab = hk_heap_adopt_from(heap, &hk_guests, class, fault);
+    if (hk_heap_nslabs(&hk_guests, cls) != 0)
+        slab = hk_heap_adopt_from(heap, &hk_guests, cls, fault);
     if (slab == NULL && hk_heaps_any_parked() && hk_lock_try(&hk_heaps_lock)) {
         struct hk_heap *from = hk_parked;
         for (unsigned i = 0; i < HK_PARKED_LOOKS && from != NULL && slab == NULL; i++, from = from->next_parked)
-            if (hk_heap_nslabs(from, class) != 0)
-                slab = hk_heap_adopt_from(heap, from, class, fault);
+            if (hk_heap_nslabs(from, cls) != 0)
+                slab = hk_heap_adopt_from(heap, from, cls, fault);
         hk_lock_release(&hk_heaps_lock);
     }
-    if (slab == NULL && hk_heap_nslabs(&hk_orphans, class) != 0)
-        slab = hk_heap_adopt_from(heap, &hk_orphans, class, fault);
+    if (slab == NULL && hk_heap_nslabs(&hk_orphans, cls) != 0)
+        slab = hk_heap_adopt_from(heap, &hk_orphans, cls, fault);
     if (slab != NULL)
         heap->counts.slabs_adopted++;
     return slab;
@@ -169,13 +171,13 @@ static bool hk_heap_dissolve_begin(struct hk_heap *heap, uint32_t parked_before,
     hk_lock_acquire(&heap->lock);
     if (heap->state == HK_HEAP_PARKED && heap->parked_at < parked_before) {
         hk_parcels_open(heap, NULL, fault);
-        for (unsigned class = 0; class < HK_NCLASSES; class++) {
-            hk_magazine_close(heap, class, heap->parked_top, fault);
-            hk_heap_release_empty(heap, class);
-            slabs |= heap->classes[class].nslabs != 0;
+        for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
+            hk_magazine_close(heap, cls, heap->parked_top, fault);
+            hk_heap_release_empty(heap, cls);
+            slabs |= heap->classes[cls].nslabs != 0;
         }
         heap->dissolving = slabs;
-        __atomic_store_n(&heap->parked_at, HK_DISSOLVED, __ATOMIC_RELAXED);
+        hk_set_visibly(&heap->parked_at, HK_DISSOLVED);
     }
     hk_lock_release(&heap->lock);
     return slabs;
@@ -193,7 +195,7 @@ static void hk_slab_orphan(struct hk_slab *slab)
 {
     for (;;) {
         struct hk_heap *from = hk_slab_owner(slab);
-        if (from == NULL || __atomic_load_n(&from->state, __ATOMIC_RELAXED) != HK_HEAP_PARKED)
+        if (from == NULL || hk_look(&from->state) != HK_HEAP_PARKED)
             return;
         hk_lock_acquire(&hk_orphans.lock); /* of the two the one that others want more often */
         bool locked = hk_lock_try(&from->lock);
@@ -215,8 +217,7 @@ void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
 {
     bool slabs = false;
     HK_EACH_HEAP (heap)
-        if (__atomic_load_n(&heap->state, __ATOMIC_RELAXED) == HK_HEAP_PARKED &&
-            __atomic_load_n(&heap->parked_at, __ATOMIC_RELAXED) < parked_before)
+        if (hk_look(&heap->state) == HK_HEAP_PARKED && hk_look(&heap->parked_at) < parked_before)
             slabs |= hk_heap_dissolve_begin(heap, parked_before, fault);
     if (!slabs)
         return;
@@ -231,7 +232,7 @@ void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
 
 static bool hk_heap_is_untended(const struct hk_heap *heap)
 {
-    return __atomic_load_n(&heap->tick, __ATOMIC_RELAXED) != __atomic_load_n(&heap->tended_tick, __ATOMIC_RELAXED);
+    return hk_look(&heap->tick) != hk_look(&heap->tended_tick);
 }
 
 static bool hk_heap_is_shared(const struct hk_heap *heap) { return heap == &hk_guests || heap == &hk_orphans; }
@@ -251,14 +252,14 @@ static void hk_heaps_open(bool all, struct hk_fault *fault)
 {
     HK_EACH_HEAP (heap) {
         if (!all && hk_heap_is_untended(heap)) {
-            __atomic_store_n(&heap->tended_tick, __atomic_load_n(&heap->tick, __ATOMIC_RELAXED), __ATOMIC_RELAXED);
+            hk_set_visibly(&heap->tended_tick, hk_look(&heap->tick));
             continue;
         }
         hk_lock_acquire(&heap->lock);
         hk_parcels_open(heap, NULL, fault);
-        for (unsigned class = 0; class < HK_NCLASSES; class++) {
-            hk_reserve_empty(heap, class, fault);
-            hk_heap_release_empty(heap, class);
+        for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
+            hk_reserve_empty(heap, cls, fault);
+            hk_heap_release_empty(heap, cls);
         }
         hk_heap_release_warm(heap);
         hk_lock_release(&heap->lock);
@@ -279,7 +280,7 @@ uint32_t hk_heaps_ticks(void)
 {
     uint32_t ticks = 0;
     HK_EACH_HEAP (heap)
-        ticks += __atomic_load_n(&heap->tick, __ATOMIC_RELAXED);
+        ticks += hk_look(&heap->tick);
     return ticks;
 }
 
@@ -295,7 +296,7 @@ size_t hk_heaps_running(void)
 {
     size_t n = 0;
     HK_EACH_HEAP (heap)
-        n += __atomic_load_n(&heap->state, __ATOMIC_RELAXED) == HK_HEAP_RUNNING;
+        n += hk_look(&heap->state) == HK_HEAP_RUNNING;
     return n;
 }
 
@@ -317,7 +318,7 @@ void hk_heaps_after_fork(const void *surviving_thread)
         hk_heap_abandon(heap);
         void *_Atomic *outbox = hk_outbox_of(heap);
         for (unsigned i = 0; i < HK_OUTBOX_BLOCKS; i++) /* written only where they differ: a page is copied for that */
-            if (atomic_load_explicit(&outbox[i], memory_order_relaxed) != NULL)
-                atomic_store_explicit(&outbox[i], NULL, memory_order_relaxed);
+            if (hk_get(&outbox[i]) != NULL)
+                hk_set(&outbox[i], NULL);
     }
 }

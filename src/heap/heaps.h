@@ -17,7 +17,7 @@ extern struct hk_heap hk_orphans; /* owns slabs that nobody does */
 extern struct hk_lock hk_heaps_lock; /* guards the lists; a thread that exits puts its heap on the parked list */
 /* All heaps, the two shared ones included; grows at the head and never shrinks. */
 extern struct hk_heap *_Atomic hk_heaps;
-#define HK_EACH_HEAP(heap)                                                                                             \
+#define HK_EACH_HEAP(heap) \
     for (struct hk_heap *heap = atomic_load_explicit(&hk_heaps, memory_order_acquire); heap != NULL; heap = heap->next)
 
 /* A heap for a new thread: the one parked last, else a new one; state RUNNING, its tops in tops[]. NULL without memory.
@@ -29,7 +29,7 @@ bool hk_heaps_any_parked(void);
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Takes a slab with free blocks over from the guests, a parked heap or the orphans, for a heap whose lock is held; NULL
  * if none is to be had without waiting. It is the heap's then, but neither in a bin nor the one to refill from. */
-struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned class, struct hk_fault *fault);
+struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned cls, struct hk_fault *fault);
 /* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
  * No lock held. */
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault);

@@ -47,15 +47,15 @@ static size_t hk_first_offset(const struct hk_slab *slab) { return (uintptr_t)sl
 
 static struct hk_block_range hk_blocks_on_page(const struct hk_slab *slab, unsigned page)
 {
-    const struct hk_class *class = hk_slab_class(slab);
+    const struct hk_class *cls = hk_slab_class(slab);
     size_t first = hk_first_offset(slab);
     size_t begin = (size_t)page << hk_page_shift();
     size_t end = begin + hk_os_page_size();
-    if (end <= first || begin >= first + (size_t)class->nblocks * class->size)
+    if (end <= first || begin >= first + (size_t)cls->nblocks * cls->size)
         return (struct hk_block_range){1, 0};
-    unsigned hi = hk_class_index(class, end - 1 - first);
-    return (struct hk_block_range){begin <= first ? 0 : hk_class_index(class, begin - first),
-                                   (unsigned)hk_min(hi, class->nblocks - 1u)};
+    unsigned hi = hk_class_index(cls, end - 1 - first);
+    return (struct hk_block_range){begin <= first ? 0 : hk_class_index(cls, begin - first),
+                                   (unsigned)hk_min(hi, cls->nblocks - 1u)};
 }
 
 static unsigned hk_first_page_of(const struct hk_slab *slab, unsigned block)

@@ -23,22 +23,19 @@ static _Atomic int32_t hk_huge_time = HK_HUGE_TIME_MOST; /* racy: it is a hint *
 
 static void hk_huge_time_add(int32_t more)
 {
-    int32_t time = atomic_load_explicit(&hk_huge_time, memory_order_relaxed) + more;
-    atomic_store_explicit(&hk_huge_time, time < HK_HUGE_TIME_MOST ? time : HK_HUGE_TIME_MOST, memory_order_relaxed);
+    int32_t time = hk_get(&hk_huge_time) + more;
+    hk_set(&hk_huge_time, time < HK_HUGE_TIME_MOST ? time : HK_HUGE_TIME_MOST);
 }
 
 static bool hk_huge_pages_rest(void)
 {
-    if (atomic_load_explicit(&hk_huge_time, memory_order_relaxed) > 0)
+    if (hk_get(&hk_huge_time) > 0)
         return false;
     hk_huge_time_add(1);
     return true;
 }
 
-void hk_huge_pages_took(uint64_t ms)
-{
-    hk_huge_time_add(HK_HUGE_TIME_MS * (1 - (int32_t)hk_min(ms, HK_HUGE_SLOW_MS)));
-}
+void hk_huge_pages_took(uint64_t ms) { hk_huge_time_add(HK_HUGE_TIME_MS * (1 - (int32_t)hk_min(ms, HK_HUGE_SLOW_MS))); }
 
 /* By the coarse clock, which reads no hardware: it moves every 1 to 10 ms, while a huge page may take a tenth of one,
  * but what it says is right on average. */
@@ -47,13 +44,10 @@ void hk_huge_pages_populate(struct hk_superslab *superslab)
     uint64_t before_ms = hk_os_now_ms();
     hk_os_populate(superslab->base, HK_SUPERSLAB_SIZE);
     hk_huge_pages_took(hk_os_now_ms() - before_ms);
-    __atomic_store_n(&superslab->populating, false, __ATOMIC_RELAXED);
+    hk_set_visibly(&superslab->populating, false);
 }
 
-void hk_huge_pages_after_fork(void)
-{
-    atomic_store_explicit(&hk_huge_time, HK_HUGE_TIME_MOST, memory_order_relaxed);
-}
+void hk_huge_pages_after_fork(void) { hk_set(&hk_huge_time, HK_HUGE_TIME_MOST); }
 
 /* ---- Advice ---- */
 
@@ -71,7 +65,7 @@ static bool hk_heap_is_large_and_dense(void)
 
 static void hk_huge_set(struct hk_superslab *superslab, bool huge)
 {
-    __atomic_store_n(&superslab->huge, huge, __ATOMIC_RELAXED);
+    hk_set_visibly(&superslab->huge, huge);
     hk_add_visibly(&hk_superslab_counts.huge, huge ? 1 : (size_t)-1);
 }
 

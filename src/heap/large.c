@@ -70,7 +70,7 @@ static struct hk_large *hk_record_obtain(void)
     uint32_t index = hk_large.nrecords;
     if (index > HK_KEY_ID_MAX)
         return NULL;
-    struct hk_large *chunk = atomic_load_explicit(&hk_records[index / HK_RECORDS_PER_CHUNK], memory_order_relaxed);
+    struct hk_large *chunk = hk_get(&hk_records[index / HK_RECORDS_PER_CHUNK]);
     if (chunk == NULL) {
         chunk = hk_meta_alloc(HK_RECORDS_PER_CHUNK * sizeof *chunk, HK_CACHE_LINE);
         if (chunk == NULL)
@@ -259,8 +259,7 @@ static bool hk_mapping_admit(size_t more)
 static bool hk_cached_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
 {
     hk_lock_acquire(&hk_large_lock);
-    struct hk_mapping mapping = {
-        .base = hk_mapping_cache_find(size, alignment, growing, block->medium), .huge = true};
+    struct hk_mapping mapping = {.base = hk_mapping_cache_find(size, alignment, growing, block->medium), .huge = true};
     if (mapping.base != NULL) {
         hk_mapping_cache_give(&mapping, size, block->medium);
         hk_large.counts.cache_hits++;
@@ -290,8 +289,8 @@ static bool hk_mapping_extend(struct hk_large *record, size_t size, size_t *fres
     size_t room = before + hk_mapping_cache_room(record->base + before, record->medium);
     size_t beyond = hk_sub_sat(size, room);
     /* The last page stands for all: the kernel may hold what is cached for another mapping. */
-    bool extended = beyond == 0 || (beyond <= *fresh && hk_os_resize_in_place(record->base + room - page, page,
-                                                                              page + beyond));
+    bool extended =
+        beyond == 0 || (beyond <= *fresh && hk_os_resize_in_place(record->base + room - page, page, page + beyond));
     if (extended) {
         struct hk_mapping mapping = {.base = record->base, .size = before, .huge = record->huge};
         hk_mapping_cache_give(&mapping, hk_min(size, room), record->medium);
@@ -327,10 +326,7 @@ static void hk_large_pay(size_t bytes)
 }
 
 /* Never less than a slot: so no two mappings start in the same slot, whose key they would share. */
-static size_t hk_mapping_size(size_t n)
-{
-    return hk_max(hk_align_up(n, hk_os_page_size()), HK_SLOT_SIZE);
-}
+static size_t hk_mapping_size(size_t n) { return hk_max(hk_align_up(n, hk_os_page_size()), HK_SLOT_SIZE); }
 
 /* Where a mapping that is made may begin. */
 static size_t hk_mapping_alignment(size_t size) { return size >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size(); }

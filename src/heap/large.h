@@ -40,8 +40,8 @@ void *hk_large_remap(void *p, size_t n);
 size_t hk_large_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 
 struct hk_large_counts {
-    size_t runs, mappings; /* live blocks of each kind */
-    size_t medium;         /* mappings among them for blocks of at most HK_MEDIUM_MAX */
+    size_t runs, mappings;           /* live blocks of each kind */
+    size_t medium;                   /* mappings among them for blocks of at most HK_MEDIUM_MAX */
     size_t run_bytes, mapping_bytes; /* of runs what the program may use: the rest of them has mostly no memory */
     size_t allocs, frees, remaps, cache_hits, cached_bytes;
 };

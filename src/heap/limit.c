@@ -22,10 +22,10 @@ size_t hk_limit_in_use(void)
 
 static void hk_limit_press(size_t soft, size_t in_use)
 {
-    size_t pressed_at = atomic_load_explicit(&hk_pressed_at, memory_order_relaxed);
+    size_t pressed_at = hk_get(&hk_pressed_at);
     if (in_use < pressed_at || in_use - pressed_at >= soft / HK_PRESS_PART) {
-        atomic_store_explicit(&hk_pressed_at, in_use, memory_order_relaxed);
-        atomic_store_explicit(&hk_limit_pressing, true, memory_order_relaxed);
+        hk_set(&hk_pressed_at, in_use);
+        hk_set(&hk_limit_pressing, true);
     }
 }
 
@@ -117,7 +117,7 @@ static void hk_limit_resolve_option(enum hk_option_id id, const char *variable, 
         hk_text_to_stderr(&text);
     }
     uint64_t percent = value & ~HK_LIMIT_PERCENT;
-    hk_option_store(id, limit == UINT64_MAX ? 0 : limit / 100 * percent);
+    hk_option_replace(id, value, limit == UINT64_MAX ? 0 : limit / 100 * percent);
 }
 
 void hk_limit_resolve(const char *root)

@@ -17,7 +17,7 @@ bool hk_limit_allows(size_t more);
 bool hk_limit_leaves(size_t more);
 /* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_relieve. */
 extern _Atomic bool hk_limit_pressing;
-HK_INLINE bool hk_limit_is_pressing(void) { return atomic_load_explicit(&hk_limit_pressing, memory_order_relaxed); }
+HK_INLINE bool hk_limit_is_pressing(void) { return hk_get(&hk_limit_pressing); }
 bool hk_limit_relieve(void);
 
 /* Bytes that count. */

@@ -19,29 +19,29 @@
 extern void *const hk_no_magazine[HK_MAGAZINE_WORDS];
 #define HK_NO_MAGAZINE ((void **)&hk_no_magazine[HK_MAGAZINE_WORDS - 1])
 
-HK_INLINE void **hk_magazine_of(struct hk_heap *heap, unsigned class)
+HK_INLINE void **hk_magazine_of(struct hk_heap *heap, unsigned cls)
 {
-    return ((struct hk_thread_heap *)(void *)heap)->magazines[class];
+    return ((struct hk_thread_heap *)(void *)heap)->magazines[cls];
 }
-HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned class)
+HK_INLINE void **hk_magazine_bottom(struct hk_heap *heap, unsigned cls)
 {
-    return hk_magazine_of(heap, class) + (HK_MAGAZINE_BLOCKS_MAX - heap->classes[class].capacity);
+    return hk_magazine_of(heap, cls) + (HK_MAGAZINE_BLOCKS_MAX - heap->classes[cls].capacity);
 }
 HK_INLINE bool hk_magazine_is_full(void **top) { return ((uintptr_t)(top + 1) & (HK_MAGAZINE_BYTES - 1)) == 0; }
 
 /* Counts what the magazines hold, for statistics. */
 void hk_magazines_count(struct hk_heap *heap, void **tops[HK_NCLASSES]);
 /* The slow path is taken to allocate a block of a class. */
-void hk_magazine_note_alloc(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
+void hk_magazine_note_alloc(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES]);
 /* Fills an empty magazine, if it has any capacity, and returns a block; NULL without memory. May take capacity from
  * other magazines, and reserves. */
-void *hk_magazine_refill(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+void *hk_magazine_refill(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Returns a block of the next larger class, if that has one with memory and this one, of medium blocks, would have to
  * take memory that it never used; else NULL. */
-void *hk_magazine_borrow(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+void *hk_magazine_borrow(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Puts a block that the thread frees into its magazine, or to its slab if that has no capacity; a magazine that is full
  * first gives its older half to its reserve or to the slabs. */
-void hk_magazine_free(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
+void hk_magazine_free(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
 /* Accepts those of n blocks that the heap owns: into its magazines, if tops is not NULL and the class has one, where
  * they wait to be handed out again; else into their slabs. Moves the others to the front, and returns how many. */
 unsigned hk_heap_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
@@ -51,12 +51,12 @@ void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk
 /* True if the coarse clock has moved since hk_magazines_tend: for slow paths that are neither refill nor flush. */
 HK_INLINE bool hk_magazines_are_due(const struct hk_heap *heap) { return heap->magazines_tended_at != hk_clock_now(); }
 /* Empties a magazine and its reserve into the slabs. */
-void hk_magazine_flush(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+void hk_magazine_flush(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine and its reserve, and leaves it without capacity. */
-void hk_magazine_close(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES], struct hk_fault *fault);
+void hk_magazine_close(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Gives the blocks in a magazine up, and its capacity: they count as live for ever. Its reserve stays. */
-void hk_magazine_abandon(struct hk_heap *heap, unsigned class, void **tops[HK_NCLASSES]);
+void hk_magazine_abandon(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES]);
 /* Gives what is in reserve to the slabs. */
-void hk_reserve_empty(struct hk_heap *heap, unsigned class, struct hk_fault *fault);
+void hk_reserve_empty(struct hk_heap *heap, unsigned cls, struct hk_fault *fault);
 
 #endif

@@ -59,8 +59,7 @@ static struct hk_piece *hk_cache_oldest(struct hk_mapping_cache *cache)
 /* There is room for it. */
 static void hk_cache_insert(struct hk_mapping_cache *cache, struct hk_mapping mapping)
 {
-    struct hk_piece piece = {
-        .mapping = mapping, .freed_at_ms = hk_os_now_ms(), .number = hk_mapping_caches.nfreed++};
+    struct hk_piece piece = {.mapping = mapping, .freed_at_ms = hk_os_now_ms(), .number = hk_mapping_caches.nfreed++};
     unsigned i = cache->n++;
     for (; i > 0 && cache->pieces[i - 1].mapping.base > mapping.base; i--)
         cache->pieces[i] = cache->pieces[i - 1];

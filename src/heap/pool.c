@@ -19,7 +19,7 @@ static struct {
     /* Since the lock was taken: */
     struct hk_superslab *bare; /* carved, and to be populated when the lock has been released */
     size_t grown;              /* bytes of populated slots that were taken: growth, though they have memory */
-} hk_pool; /* guarded by hk_pool_lock */
+} hk_pool;                     /* guarded by hk_pool_lock */
 
 /* ---- Carved superslabs by room ---- */
 
@@ -27,7 +27,7 @@ static struct {
  * stay longer, and the next long one would find no room for its run, though most slots are free. */
 #define HK_LONG_RUN 8u
 
-static bool hk_class_is_long(unsigned class) { return hk_classes[class].slots >= HK_LONG_RUN; }
+static bool hk_class_is_long(unsigned cls) { return hk_classes[cls].slots >= HK_LONG_RUN; }
 
 static uint32_t hk_free_slots(const struct hk_superslab *superslab)
 {
@@ -71,32 +71,32 @@ static uint32_t hk_empty_mask(const struct hk_slab *run) { return hk_slots_mask(
 
 static void hk_empty_link(struct hk_slab *run)
 {
-    hk_slab_link(&hk_pool.empty[run->class], run);
-    hk_pool.empty_nonempty[run->class / 64] |= 1ull << (run->class % 64);
+    hk_slab_link(&hk_pool.empty[run->cls], run);
+    hk_pool.empty_nonempty[run->cls / 64] |= 1ull << (run->cls % 64);
     hk_add_visibly(&hk_pool_counts.slots_empty, run->slots);
 }
 
 static void hk_empty_unlink(struct hk_slab *run)
 {
-    hk_slab_unlink(&hk_pool.empty[run->class], run);
-    if (hk_pool.empty[run->class] == NULL)
-        hk_pool.empty_nonempty[run->class / 64] &= ~(1ull << (run->class % 64));
+    hk_slab_unlink(&hk_pool.empty[run->cls], run);
+    if (hk_pool.empty[run->cls] == NULL)
+        hk_pool.empty_nonempty[run->cls / 64] &= ~(1ull << (run->cls % 64));
     hk_add_visibly(&hk_pool_counts.slots_empty, -(size_t)run->slots);
 }
 
-static void hk_empty_begin(struct hk_superslab *superslab, unsigned first, unsigned n, unsigned class, uint32_t used_at)
+static void hk_empty_begin(struct hk_superslab *superslab, unsigned first, unsigned n, unsigned cls, uint32_t used_at)
 {
     struct hk_slab *run = &superslab->table->slabs[first];
     hk_slots_join(&superslab->table->slots[first], n);
-    run->class = (uint8_t)class;
+    run->cls = (uint8_t)cls;
     run->slots = (uint8_t)n;
-    __atomic_store_n(&run->used_at, used_at, __ATOMIC_RELAXED);
+    hk_set_visibly(&run->used_at, used_at);
     superslab->empty |= hk_slots_mask(first, n);
     hk_empty_link(run);
 }
 
 /* Makes those of `slots` EMPTY that have memory. */
-static void hk_empty_add(struct hk_superslab *superslab, uint32_t slots, unsigned class, uint32_t used_at)
+static void hk_empty_add(struct hk_superslab *superslab, uint32_t slots, unsigned cls, uint32_t used_at)
 {
     uint32_t touched = 0;
     for (uint32_t rest = slots; rest != 0; rest &= rest - 1)
@@ -104,7 +104,7 @@ static void hk_empty_add(struct hk_superslab *superslab, uint32_t slots, unsigne
     while (touched != 0) {
         unsigned first = hk_lowest_bit32(touched);
         unsigned n = hk_run_length32(touched, first);
-        hk_empty_begin(superslab, first, n, class, used_at);
+        hk_empty_begin(superslab, first, n, cls, used_at);
         touched &= ~hk_slots_mask(first, n);
     }
 }
@@ -134,7 +134,7 @@ static void hk_empty_remove(struct hk_superslab *superslab, uint32_t slots)
             run->slots = (uint8_t)kept;
         }
         if (taken_end < end)
-            hk_empty_begin(superslab, taken_end, end - taken_end, run->class, run->used_at);
+            hk_empty_begin(superslab, taken_end, end - taken_end, run->cls, run->used_at);
     }
 }
 
@@ -170,9 +170,9 @@ static bool hk_empty_is_of(const struct hk_slab *run, uint8_t user)
 }
 
 /* A run from which a single slot may be taken: the user's own, one of the class, or any. */
-static struct hk_slab *hk_empty_find(unsigned class, uint8_t user)
+static struct hk_slab *hk_empty_find(unsigned cls, uint8_t user)
 {
-    struct hk_slab *any = hk_pool.empty[class], *run = any;
+    struct hk_slab *any = hk_pool.empty[cls], *run = any;
     for (unsigned looks = 0; run != NULL && looks < HK_OWN_LOOKS; looks++, run = run->next)
         if (hk_empty_is_of(run, user))
             return run;
@@ -230,13 +230,13 @@ static void hk_superslab_rebin(struct hk_superslab *superslab)
 
 static void hk_empty_renew(struct hk_slab *run)
 {
-    __atomic_store_n(&run->used_at, hk_clock_now(), __ATOMIC_RELAXED);
+    hk_set_visibly(&run->used_at, hk_clock_now());
     hk_empty_link(run);
 }
 
 /* A superslab for slabs of a class, and others like it; one to be populated, perhaps, if the caller does that
  * (hk_pool_unlock). */
-static struct hk_superslab *hk_superslab_carve(unsigned class, bool populates)
+static struct hk_superslab *hk_superslab_carve(unsigned cls, bool populates)
 {
     struct hk_superslab *superslab = hk_superslabs_acquire(1, HK_SUPERSLAB_CARVED);
     if (superslab == NULL)
@@ -261,10 +261,10 @@ static struct hk_superslab *hk_superslab_carve(unsigned class, bool populates)
     else
         hk_pool_counts.stage3_cached++;
     bool anew = superslab->zero || superslab->was_large;
-    bool populate = superslab->zero && populates && hk_class_fills_slot(class) && hk_huge_pages_begin(superslab);
+    bool populate = superslab->zero && populates && hk_class_fills_slot(cls) && hk_huge_pages_begin(superslab);
     if (populate) {
         hk_populated_add(superslab);
-        __atomic_store_n(&superslab->populating, true, __ATOMIC_RELAXED);
+        hk_set_visibly(&superslab->populating, true);
         hk_pool.bare = superslab;
     } else if (superslab->zero) {
         hk_huge_pages_end(superslab);
@@ -272,13 +272,13 @@ static struct hk_superslab *hk_superslab_carve(unsigned class, bool populates)
     size_t touched = superslab->zero && !populate ? 0 : HK_SUPERSLAB_SIZE;
     if (anew)
         hk_slots_set_touched(superslab->table->slots, HK_SLOTS_PER_SUPERSLAB, touched);
-    if (anew || superslab->long_runs != hk_class_is_long(class)) {
+    if (anew || superslab->long_runs != hk_class_is_long(cls)) {
         superslab->empty = 0;
-        hk_empty_add(superslab, ~0u, class, hk_clock_now());
+        hk_empty_add(superslab, ~0u, cls, hk_clock_now());
     } else {
         hk_empty_each(superslab, hk_empty_renew);
     }
-    superslab->long_runs = hk_class_is_long(class);
+    superslab->long_runs = hk_class_is_long(cls);
     superslab->was_large = false;
     return superslab;
 }
@@ -311,30 +311,30 @@ static unsigned hk_slots_find(const struct hk_superslab *superslab, unsigned n)
 }
 
 /* The last slot of an EMPTY run, so that what is left is one run. */
-static struct hk_slab *hk_empty_take(struct hk_slab *run, unsigned class)
+static struct hk_slab *hk_empty_take(struct hk_slab *run, unsigned cls)
 {
-    if (run->class == class)
+    if (run->cls == cls)
         hk_pool_counts.stage1_same_class++;
     else
         hk_pool_counts.stage1_any_class++;
     struct hk_slab *last = run + run->slots - 1;
-    last->class = run->class;
-    __atomic_store_n(&last->used_at, run->used_at, __ATOMIC_RELAXED);
+    last->cls = run->cls;
+    hk_set_visibly(&last->used_at, run->used_at);
     return hk_slots_take(last->superslab, last->slot, 1, 1);
 }
 
 /* A slot that nobody needs yet: an EMPTY one, so that it is not growth, and none that was populated for growth. */
-static struct hk_slab *hk_acquire_spare(unsigned class, uint8_t user)
+static struct hk_slab *hk_acquire_spare(unsigned cls, uint8_t user)
 {
-    struct hk_slab *run = hk_empty_find(class, user);
-    return run == NULL || (run->superslab->populated & hk_empty_mask(run)) != 0 ? NULL : hk_empty_take(run, class);
+    struct hk_slab *run = hk_empty_find(cls, user);
+    return run == NULL || (run->superslab->populated & hk_empty_mask(run)) != 0 ? NULL : hk_empty_take(run, cls);
 }
 
-static struct hk_slab *hk_acquire_slot(unsigned class, uint8_t user)
+static struct hk_slab *hk_acquire_slot(unsigned cls, uint8_t user)
 {
-    struct hk_slab *run = hk_empty_find(class, user);
+    struct hk_slab *run = hk_empty_find(cls, user);
     if (run != NULL)
-        return hk_empty_take(run, class);
+        return hk_empty_take(run, cls);
     struct hk_superslab *superslab;
     uint32_t bins = hk_pool.bins_nonempty[false];
     unsigned stage = bins != 0 ? 2 : 3;
@@ -344,7 +344,7 @@ static struct hk_slab *hk_acquire_slot(unsigned class, uint8_t user)
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[false][hk_lowest_bit32(bins)];
     } else {
-        superslab = hk_superslab_carve(class, true);
+        superslab = hk_superslab_carve(cls, true);
         if (superslab == NULL)
             return NULL;
     }
@@ -363,7 +363,7 @@ static void hk_pool_unlock(size_t *grown)
         hk_huge_pages_populate(bare);
 }
 
-unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out, unsigned want, size_t *grown)
+unsigned hk_pool_acquire_slots(hk_key key, unsigned cls, struct hk_slab **out, unsigned want, size_t *grown)
 {
     uint8_t user = hk_slot_user(key);
     if (hk_lock_try(&hk_pool_lock))
@@ -371,8 +371,8 @@ unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out,
     else
         hk_lock_acquire(&hk_pool_lock);
     unsigned got = 0;
-    for (struct hk_slab *slab = hk_acquire_slot(class, user); slab != NULL;
-         slab = got < want ? hk_acquire_spare(class, user) : NULL) {
+    for (struct hk_slab *slab = hk_acquire_slot(cls, user); slab != NULL;
+         slab = got < want ? hk_acquire_spare(cls, user) : NULL) {
         hk_slots_set_user(slab, 1, user);
         out[got++] = slab;
     }
@@ -407,10 +407,10 @@ static struct hk_slab *hk_take_empty_run(bool long_runs, unsigned n)
 }
 
 /* A long run may come from the superslabs of others, too, where it takes room that is there anyway. */
-static struct hk_slab *hk_acquire_run(unsigned class, uint8_t user)
+static struct hk_slab *hk_acquire_run(unsigned cls, uint8_t user)
 {
-    unsigned n = hk_classes[class].slots;
-    struct hk_slab *fit = NULL, *run = hk_pool.empty[class];
+    unsigned n = hk_classes[cls].slots;
+    struct hk_slab *fit = NULL, *run = hk_pool.empty[cls];
     bool own = false;
     for (unsigned i = 0; run != NULL && i < HK_RUN_LOOKS && !own; i++, run = run->next) {
         if (run->slots != n)
@@ -423,7 +423,7 @@ static struct hk_slab *hk_acquire_run(unsigned class, uint8_t user)
         hk_pool_counts.stage1_same_class++;
         return hk_slots_take(fit->superslab, fit->slot, n, 1);
     }
-    bool long_run = hk_class_is_long(class);
+    bool long_run = hk_class_is_long(cls);
     if (hk_pool_counts.slots_empty >= n) {
         struct hk_slab *slab = hk_take_empty_run(long_run, n);
         if (slab == NULL && long_run)
@@ -438,7 +438,7 @@ static struct hk_slab *hk_acquire_run(unsigned class, uint8_t user)
     struct hk_superslab *superslab = NULL;
     unsigned stage = 3;
     if (bins == 0 || hk_superslab_counts.cached != 0) /* a cached one has memory, and mostly much of it */
-        superslab = hk_superslab_carve(class, false);
+        superslab = hk_superslab_carve(cls, false);
     if (superslab == NULL && bins != 0) {
         stage = 2;
         hk_pool_counts.stage2_unused++;
@@ -447,38 +447,38 @@ static struct hk_slab *hk_acquire_run(unsigned class, uint8_t user)
     return superslab == NULL ? NULL : hk_slots_take(superslab, hk_slots_find(superslab, n), n, stage);
 }
 
-struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned class, size_t *grown)
+struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned cls, size_t *grown)
 {
     uint8_t user = hk_slot_user(key);
     hk_lock_acquire(&hk_pool_lock);
-    struct hk_slab *slab = hk_acquire_run(class, user);
+    struct hk_slab *slab = hk_acquire_run(cls, user);
     if (slab != NULL)
-        hk_slots_set_user(slab, hk_classes[class].slots, user);
+        hk_slots_set_user(slab, hk_classes[cls].slots, user);
     hk_pool_unlock(grown);
     return slab;
 }
 
 /* How many slots of a superslab the slabs of a class can take: the first ones. */
-static unsigned hk_class_slots_of_superslab(unsigned class)
+static unsigned hk_class_slots_of_superslab(unsigned cls)
 {
-    unsigned slots = hk_classes[class].slots;
+    unsigned slots = hk_classes[cls].slots;
     return HK_SLOTS_PER_SUPERSLAB / slots * slots;
 }
 
 /* Ends what hk_pool_prewarm has begun with a superslab, which goes to the LRU cache, or is free without memory. */
-static void hk_superslab_end_prewarm(struct hk_superslab *superslab, unsigned class, bool populated)
+static void hk_superslab_end_prewarm(struct hk_superslab *superslab, unsigned cls, bool populated)
 {
     superslab->active = superslab->purging = 0;
     if (populated) {
         hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)HK_SLOTS_PER_SUPERSLAB);
-        unsigned nslots = hk_class_slots_of_superslab(class);
+        unsigned nslots = hk_class_slots_of_superslab(cls);
         hk_slots_set_touched(superslab->table->slots, nslots, nslots * HK_SLOT_SIZE);
     }
-    hk_empty_add(superslab, ~0u, class, hk_clock_now());
+    hk_empty_add(superslab, ~0u, cls, hk_clock_now());
     hk_superslab_rebin(superslab);
 }
 
-size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
+size_t hk_pool_prewarm(size_t n, unsigned cls, bool populate)
 {
     size_t done = 0;
     hk_lock_acquire(&hk_pool_lock);
@@ -486,7 +486,7 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
     for (; done < n; done++) {
         struct hk_superslab *superslab = NULL;
         if (!populate || hk_limit_allows(HK_SUPERSLAB_SIZE))
-            superslab = hk_superslab_carve(class, false);
+            superslab = hk_superslab_carve(cls, false);
         if (superslab == NULL)
             break;
         hk_empty_remove(superslab, ~0u);
@@ -501,10 +501,10 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
         superslab->next = superslab->prev = NULL;
         if (populate) {
             hk_lock_release(&hk_pool_lock); /* it takes too long */
-            hk_os_populate(superslab->base, hk_class_slots_of_superslab(class) * HK_SLOT_SIZE);
+            hk_os_populate(superslab->base, hk_class_slots_of_superslab(cls) * HK_SLOT_SIZE);
             hk_lock_acquire(&hk_pool_lock);
         }
-        hk_superslab_end_prewarm(superslab, class, populate);
+        hk_superslab_end_prewarm(superslab, cls, populate);
     }
     hk_lock_release(&hk_pool_lock);
     return done;
@@ -515,12 +515,12 @@ size_t hk_pool_prewarm(size_t n, unsigned class, bool populate)
 static void hk_slots_release(struct hk_slab *slab, unsigned nslots)
 {
     struct hk_superslab *superslab = slab->superslab;
-    hk_trace(HK_TRACE_SLOT, "slot release", {"class", slab->class}, {"superslab", (uintptr_t)superslab->base},
+    hk_trace(HK_TRACE_SLOT, "slot release", {"class", slab->cls}, {"superslab", (uintptr_t)superslab->base},
              {"slot", slab->slot}, {"slots", nslots});
     superslab->active &= ~hk_slots_mask(slab->slot, nslots);
     size_t touched = hk_slots_touched(hk_slab_slots(slab), nslots); /* from the first slot on */
     if (touched != 0)
-        hk_empty_begin(superslab, slab->slot, (unsigned)((touched - 1) / HK_SLOT_SIZE) + 1, slab->class, slab->used_at);
+        hk_empty_begin(superslab, slab->slot, (unsigned)((touched - 1) / HK_SLOT_SIZE) + 1, slab->cls, slab->used_at);
     hk_add_visibly(&hk_pool_counts.slots_active, -(size_t)nslots);
     hk_pool_counts.slot_releases += nslots;
     hk_superslab_rebin(superslab);
@@ -563,7 +563,7 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t 
     }
     hk_lock_acquire(&hk_pool_lock);
     superslab->purging &= ~purging;
-    hk_empty_add(superslab, purging & ~purged, superslab->table->slabs[hk_lowest_bit32(purging)].class, hk_clock_now());
+    hk_empty_add(superslab, purging & ~purged, superslab->table->slabs[hk_lowest_bit32(purging)].cls, hk_clock_now());
     for (uint32_t rest = purged; rest != 0; rest &= rest - 1)
         superslab->table->slots[hk_lowest_bit32(rest)].touched = 0;
     superslab->purged |= purged;
@@ -588,7 +588,7 @@ static size_t hk_empty_to_purge(const struct hk_slot_purge *purge)
 /* Those slots of a superslab that a purge is for. */
 static uint32_t hk_slots_to_purge(struct hk_superslab *superslab, const struct hk_slot_purge *purge)
 {
-    if (superslab->state != HK_SUPERSLAB_CARVED || __atomic_load_n(&superslab->populating, __ATOMIC_RELAXED))
+    if (superslab->state != HK_SUPERSLAB_CARVED || hk_look(&superslab->populating))
         return 0;
     uint32_t old = 0;
     for (uint32_t rest = superslab->empty; rest != 0;) {
@@ -624,8 +624,8 @@ size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most)
 
 size_t hk_pool_pay(size_t keep, size_t most)
 {
-    return hk_slots_purge(&(struct hk_slot_purge){
-        .empty_before = UINT32_MAX, .keep = keep, .most = most, .spare = true});
+    return hk_slots_purge(
+        &(struct hk_slot_purge){.empty_before = UINT32_MAX, .keep = keep, .most = most, .spare = true});
 }
 
 /* ---- Walks ---- */
@@ -658,13 +658,13 @@ void hk_pool_after_fork(void)
         if (superslab->state != HK_SUPERSLAB_CARVED || superslab->purging == 0)
             continue;
         uint32_t purging = superslab->purging;
-        unsigned class = superslab->table->slabs[hk_lowest_bit32(purging)].class;
+        unsigned cls = superslab->table->slabs[hk_lowest_bit32(purging)].cls;
         if ((superslab->active & purging) != 0) {
-            hk_superslab_end_prewarm(superslab, class, true);
+            hk_superslab_end_prewarm(superslab, cls, true);
             continue;
         }
         superslab->purging = 0;
-        hk_empty_add(superslab, purging, class, hk_clock_now());
+        hk_empty_add(superslab, purging, cls, hk_clock_now());
         hk_superslab_rebin(superslab);
     }
 }

@@ -17,12 +17,12 @@
 /* Acquires one slot for the heap with a key (class is a preference only); if other threads want the pool's lock at the
  * same time, up to want of them, of which all but the first have been EMPTY. Returns how many. Adds to *grown the bytes
  * of them that have memory, but that nobody has used yet (huge_pages.h). Takes the pool's lock. */
-unsigned hk_pool_acquire_slots(hk_key key, unsigned class, struct hk_slab **out, unsigned want, size_t *grown);
+unsigned hk_pool_acquire_slots(hk_key key, unsigned cls, struct hk_slab **out, unsigned want, size_t *grown);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. *grown and the lock as above. */
-struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned class, size_t *grown);
+struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned cls, size_t *grown);
 /* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last
  * used by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
-size_t hk_pool_prewarm(size_t n, unsigned class, bool populate);
+size_t hk_pool_prewarm(size_t n, unsigned cls, bool populate);
 /* Gives back the slots of a slab after hk_slab_fini. Takes the lock. */
 void hk_pool_release(struct hk_slab *slab, unsigned nslots);
 /* Gives back n warm slots, the last of which will be the first to serve again. Takes the lock. */

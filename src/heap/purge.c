@@ -18,20 +18,20 @@ struct hk_lock hk_purge_lock = HK_LOCK_INIT(HK_RANK_PURGE);
 /* True if a slab may have a page without a live block. Without its heap's lock it decides only whether to look. */
 static bool hk_slab_may_have_holes(const struct hk_slab *slab, uint32_t used_before)
 {
-    uint32_t used_at = __atomic_load_n(&slab->used_at, __ATOMIC_RELAXED);
+    uint32_t used_at = hk_look(&slab->used_at);
     return used_at != 0 && used_at < used_before && hk_slab_nfree(slab) != 0;
 }
 
 /* hk_holes_open for a slab that will have been looked at then. */
 static bool hk_slab_open_holes(struct hk_holes *holes, struct hk_slab *slab)
 {
-    __atomic_store_n(&slab->used_at, 0, __ATOMIC_RELAXED);
+    hk_set_visibly(&slab->used_at, 0);
     return (size_t)slab->nfree * hk_slab_class(slab)->size >= hk_os_page_size() && hk_holes_open(holes, slab);
 }
 
 static void hk_slab_close_holes(struct hk_heap *heap, struct hk_holes *holes, size_t bytes, struct hk_fault *fault)
 {
-    hk_trace(HK_TRACE_PURGE, "purge holes", {"slab", (uintptr_t)holes->slab->blocks}, {"class", holes->slab->class},
+    hk_trace(HK_TRACE_PURGE, "purge holes", {"slab", (uintptr_t)holes->slab->blocks}, {"class", holes->slab->cls},
              {"bytes", bytes});
     hk_add(&hk_purge_counts.holes_purged, bytes != 0);
     hk_add(&hk_purge_counts.hole_bytes_purged, bytes);
@@ -160,9 +160,9 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     keep = hk_max(keep, prewarmed);
     bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
-        bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE,
-                                     hk_sub_sat(now_ms, hk_option(superslab_ttl_sec) * 1000),
-                                     hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
+        bytes +=
+            hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, hk_sub_sat(now_ms, hk_option(superslab_ttl_sec) * 1000),
+                                hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
     keep = hk_sub_sat(keep, hk_cached_bytes());
     bytes += hk_pool_purge(before, keep, hk_sub_sat(most, bytes));
     keep = hk_sub_sat(keep, hk_empty_bytes());
@@ -202,9 +202,9 @@ static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *wor
     size_t bytes = 0, slabs = 0, calls = hk_get(&hk_os_counts.madvise);
     unsigned most_stale = hk_surplus_has_backlog() ? UINT32_MAX : HK_SURPLUS_STALE;
     hk_lock_acquire(&heap->lock);
-    for (unsigned class = 0; class < HK_NCLASSES && bytes < most; class++) {
+    for (unsigned cls = 0; cls < HK_NCLASSES && bytes < most; cls++) {
         unsigned stale = 0;
-        for (struct hk_slab *slab = heap->classes[class].bins[HK_BIN_MOST], *next;
+        for (struct hk_slab *slab = heap->classes[cls].bins[HK_BIN_MOST], *next;
              slab != NULL && stale < most_stale && bytes < most; slab = next) {
             next = slab->next;
             bool purge = hk_slab_may_have_holes(slab, UINT32_MAX);
@@ -247,8 +247,8 @@ static void hk_purge_surplus(struct hk_heap *heap)
     if (apart > HK_SURPLUS_REST) {
         bytes = hk_large_purge(0, UINT64_MAX, most);
         hk_add(&hk_surplus_mappings, bytes);
-        bytes += hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX,
-                                     hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
+        bytes +=
+            hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
         bytes += hk_pool_purge(UINT32_MAX, hk_sub_sat(prewarmed, hk_cached_bytes()), hk_sub_sat(most, bytes));
         if (bytes == 0) /* the kernel refuses */
             hk_surplus_stop();
@@ -276,8 +276,7 @@ static uint32_t hk_tick_passed(void)
 {
     hk_clock_look();
     uint32_t now = hk_clock_now(), before = hk_get(&hk_ticked_at);
-    bool mine = now != before && atomic_compare_exchange_strong_explicit(&hk_ticked_at, &before, now,
-                                                                         memory_order_relaxed, memory_order_relaxed);
+    bool mine = now != before && hk_replace(&hk_ticked_at, &before, now);
     return mine ? now - before : 0;
 }
 

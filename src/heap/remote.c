@@ -8,7 +8,7 @@
 /* Pushed by anybody, taken as a whole: no parcel is popped, so none can come back unnoticed in the middle of that. */
 static void hk_parcels_push(struct hk_parcel *_Atomic *stack, struct hk_parcel *parcel)
 {
-    struct hk_parcel *head = atomic_load_explicit(stack, memory_order_relaxed);
+    struct hk_parcel *head = hk_get(stack);
     do {
         parcel->next = head;
     } while (!atomic_compare_exchange_weak_explicit(stack, &head, parcel, memory_order_release, memory_order_relaxed));
@@ -16,15 +16,14 @@ static void hk_parcels_push(struct hk_parcel *_Atomic *stack, struct hk_parcel *
 
 static struct hk_parcel *hk_parcels_take(struct hk_parcel *_Atomic *stack)
 {
-    if (HK_LIKELY(atomic_load_explicit(stack, memory_order_relaxed) == NULL))
+    if (HK_LIKELY(hk_get(stack) == NULL))
         return NULL;
     return atomic_exchange_explicit(stack, NULL, memory_order_acquire);
 }
 
 bool hk_parcels_at_hand(const struct hk_heap *heap)
 {
-    return heap->stock != NULL || heap->parcels_begun < HK_PARCELS ||
-           atomic_load_explicit(&heap->returned, memory_order_relaxed) != NULL;
+    return heap->stock != NULL || heap->parcels_begun < HK_PARCELS || hk_get(&heap->returned) != NULL;
 }
 
 struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap)
@@ -92,7 +91,7 @@ struct hk_outbox_view {
 /* Moves a block from its place in an outbox into a parcel, as its n-th; the caller counts. */
 HK_INLINE void hk_parcel_put(struct hk_parcel *parcel, unsigned n, void *_Atomic *place, void *p)
 {
-    atomic_store_explicit(place, NULL, memory_order_relaxed);
+    hk_set(place, NULL);
     parcel->blocks[n] = p;
 }
 
@@ -142,8 +141,7 @@ static void hk_outbox_fill(struct hk_outbox_view *view, struct hk_parcel *parcel
     unsigned left = 0;
     for (unsigned i = 0; i < view->n; i++) {
         if (view->owners[i] == owner && parcel->count < HK_PARCEL_BLOCKS) {
-            hk_parcel_put(parcel, parcel->count++, view->places[i],
-                          atomic_load_explicit(view->places[i], memory_order_relaxed));
+            hk_parcel_put(parcel, parcel->count++, view->places[i], hk_get(view->places[i]));
         } else {
             view->owners[left] = view->owners[i];
             view->places[left++] = view->places[i];

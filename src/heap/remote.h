@@ -20,9 +20,9 @@
 #include "heap/heap.h"
 
 /* What a block of a class takes of an outbox's bytes. */
-HK_INLINE uint32_t hk_outbox_bytes(unsigned class)
+HK_INLINE uint32_t hk_outbox_bytes(unsigned cls)
 {
-    return (uint32_t)hk_max(hk_classes[class].size, HK_OUTBOX_BYTES_LEAST);
+    return (uint32_t)hk_max(hk_classes[cls].size, HK_OUTBOX_BYTES_LEAST);
 }
 
 /* An empty parcel of a thread's heap, whose lock is held; NULL if all are in use. */

@@ -14,11 +14,10 @@
  * reaches, and so lie in many sets of the TLB. */
 #define HK_COLOUR_PAGE ((size_t)4096)
 #define HK_PAGES_AND_A_LINE(size) ((size) > HK_COLOUR_PAGE && (size) % HK_COLOUR_PAGE == HK_CACHE_LINE)
-#define HK_COLOUR_STEP(size, slots)                                                  \
+#define HK_COLOUR_STEP(size, slots)                                              \
     (HK_PAGES_AND_A_LINE(size) ? HK_NBLOCKS(size, slots) * (size_t)HK_CACHE_LINE \
                                : HK_MAX(HK_CACHE_LINE, HK_LOWEST_BIT(size)))
-#define HK_NCOLOURS(size, slots) \
-    (HK_MIN(HK_TAIL(size, slots), HK_COLOUR_PAGE - 1) / HK_COLOUR_STEP(size, slots) + 1)
+#define HK_NCOLOURS(size, slots) (HK_MIN(HK_TAIL(size, slots), HK_COLOUR_PAGE - 1) / HK_COLOUR_STEP(size, slots) + 1)
 #define HK_LAST_COLOUR(size, slots) ((HK_NCOLOURS(size, slots) - 1) * HK_COLOUR_STEP(size, slots))
 #define HK_COLOUR_PAGES(size, slots) \
     ((size) > HK_SLOT_SIZE ? (HK_TAIL(size, slots) - HK_LAST_COLOUR(size, slots)) / HK_COLOUR_PAGE + 1 : 1)

@@ -68,17 +68,17 @@ HK_INLINE unsigned hk_class_of_aligned(size_t n, size_t alignment)
 
 /* The block in which an offset from the first block lies. With e = reciprocal * size - 2^44 < size the quotient is
  * exact while offset * e < 2^44; an offset is below 2^21, a size at most HK_MEDIUM_MAX. */
-HK_INLINE uint32_t hk_class_index(const struct hk_class *class, uint64_t offset)
+HK_INLINE uint32_t hk_class_index(const struct hk_class *cls, uint64_t offset)
 {
-    return (uint32_t)((offset * class->reciprocal) >> HK_RECIPROCAL_SHIFT);
+    return (uint32_t)((offset * cls->reciprocal) >> HK_RECIPROCAL_SHIFT);
 }
 
 /* offset / size, if the size divides it; else more than any offset / size. Dividing by an odd number is multiplying by
  * its inverse; of what it does not divide, and of what has bits below the size's lowest, upper bits of the result are
  * set (H. S. Warren, Hacker's Delight, 10-17: test for zero remainder after division by a constant). */
-HK_INLINE uint64_t hk_class_quotient(const struct hk_class *class, uint64_t offset)
+HK_INLINE uint64_t hk_class_quotient(const struct hk_class *cls, uint64_t offset)
 {
-    return hk_rotate_right64(offset * class->odd_inverse, class->twos);
+    return hk_rotate_right64(offset * cls->odd_inverse, cls->twos);
 }
 
 #endif

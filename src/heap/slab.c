@@ -7,14 +7,14 @@
 
 HK_COLD struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p)
 {
-    const struct hk_class *class = hk_slab_class(slab);
+    const struct hk_class *cls = hk_slab_class(slab);
     ptrdiff_t offset = (const char *)p - slab->blocks;
-    if (offset < 0 || (size_t)offset >= (size_t)class->nblocks * class->size)
+    if (offset < 0 || (size_t)offset >= (size_t)cls->nblocks * cls->size)
         return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
     return (struct hk_fault){.kind = HK_FAULT_INSIDE,
                              .ptr = p,
-                             .block = hk_slab_block(slab, hk_class_index(class, (uint64_t)offset)),
-                             .block_size = class->size};
+                             .block = hk_slab_block(slab, hk_class_index(cls, (uint64_t)offset)),
+                             .block_size = cls->size};
 }
 
 static char *hk_slab_first_slot(const struct hk_slab *slab)
@@ -26,14 +26,14 @@ static void hk_slab_write_keys(struct hk_slab *slab, hk_key key)
 {
     _Atomic hk_key *keys = hk_key_at(hk_slab_first_slot(slab));
     for (unsigned i = 0; i < slab->slots; i++)
-        atomic_store_explicit(&keys[i], key, memory_order_relaxed);
+        hk_set(&keys[i], key);
     atomic_thread_fence(memory_order_release);
 }
 
 void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner)
 {
     /* The keys first: with the owner goes the right to write them. */
-    hk_slab_write_keys(slab, owner->key | slab->class);
+    hk_slab_write_keys(slab, owner->key | slab->cls);
     atomic_store_explicit(&slab->owner, owner, memory_order_seq_cst);
 }
 
@@ -65,11 +65,11 @@ static void hk_slots_limit_touched(struct hk_slot *slots, unsigned nslots, size_
 }
 
 /* Slabs that lie one behind the other have one colour after the other. */
-static size_t hk_colour_offset(struct hk_slab *slab, const struct hk_class *class)
+static size_t hk_colour_offset(struct hk_slab *slab, const struct hk_class *cls)
 {
-    uint32_t number = (uint32_t)((uintptr_t)hk_slab_first_slot(slab) >> HK_SLOT_SHIFT) / class->slots;
-    size_t page = number % class->colour_pages, colour = number % class->ncolours;
-    return page * 4 * HK_KIB + colour * class->colour_step;
+    uint32_t number = (uint32_t)((uintptr_t)hk_slab_first_slot(slab) >> HK_SLOT_SHIFT) / cls->slots;
+    size_t page = number % cls->colour_pages, colour = number % cls->ncolours;
+    return page * 4 * HK_KIB + colour * cls->colour_step;
 }
 
 /* A tail of this part of the slots that an earlier slab has touched, and this one never will, is given back. */
@@ -77,51 +77,51 @@ static size_t hk_colour_offset(struct hk_slab *slab, const struct hk_class *clas
 
 bool hk_class_has_tail(unsigned class_number)
 {
-    const struct hk_class *class = &hk_classes[class_number];
-    size_t slots = class->slots * HK_SLOT_SIZE;
-    return slots - (size_t)class->nblocks * class->size >= slots / HK_TAIL_PART;
+    const struct hk_class *cls = &hk_classes[class_number];
+    size_t slots = cls->slots * HK_SLOT_SIZE;
+    return slots - (size_t)cls->nblocks * cls->size >= slots / HK_TAIL_PART;
 }
 
 void hk_slab_trim_tail(struct hk_slab *slab, unsigned class_number)
 {
-    const struct hk_class *class = &hk_classes[class_number];
-    size_t end = hk_colour_offset(slab, class) + (size_t)class->nblocks * class->size;
+    const struct hk_class *cls = &hk_classes[class_number];
+    size_t end = hk_colour_offset(slab, cls) + (size_t)cls->nblocks * cls->size;
     end = hk_align_up(end, hk_os_page_size());
     struct hk_slot *slots = hk_slab_slots(slab);
-    size_t touched = hk_slots_touched(slots, class->slots);
-    if (touched > end && touched - end >= class->slots * HK_SLOT_SIZE / HK_TAIL_PART &&
+    size_t touched = hk_slots_touched(slots, cls->slots);
+    if (touched > end && touched - end >= cls->slots * HK_SLOT_SIZE / HK_TAIL_PART &&
         !hk_superslab_is_huge(slab->superslab) &&
-        hk_os_purge(hk_slab_first_slot(slab) + end, class->slots * HK_SLOT_SIZE - end))
-        hk_slots_limit_touched(slots, class->slots, end);
+        hk_os_purge(hk_slab_first_slot(slab) + end, cls->slots * HK_SLOT_SIZE - end))
+        hk_slots_limit_touched(slots, cls->slots, end);
 }
 
-static uint64_t *hk_slab_bitmap(struct hk_slab *slab, const struct hk_class *class)
+static uint64_t *hk_slab_bitmap(struct hk_slab *slab, const struct hk_class *cls)
 {
-    return class->nblocks <= HK_WORD_BITS                        ? &slab->free_word
-           : class->nblocks <= HK_SLAB_WORDS_NEAR * HK_WORD_BITS ? slab->free_words
-                                                                 : hk_slab_table(slab)->free[slab->slot];
+    return cls->nblocks <= HK_WORD_BITS                        ? &slab->free_word
+           : cls->nblocks <= HK_SLAB_WORDS_NEAR * HK_WORD_BITS ? slab->free_words
+                                                               : hk_slab_table(slab)->free[slab->slot];
 }
 
 void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *owner)
 {
-    const struct hk_class *class = &hk_classes[class_number];
-    size_t start = hk_colour_offset(slab, class);
+    const struct hk_class *cls = &hk_classes[class_number];
+    size_t start = hk_colour_offset(slab, cls);
     slab->blocks = hk_slab_first_slot(slab) + start;
-    slab->class = (uint8_t)class_number;
-    slab->slots = class->slots;
+    slab->cls = (uint8_t)class_number;
+    slab->slots = cls->slots;
     struct hk_slot *slots = hk_slab_slots(slab);
-    hk_slots_join(slots, class->slots);
+    hk_slots_join(slots, cls->slots);
     slab->settle_at = 0; /* until it is in a bin */
     slab->nabsent = slab->idle_counted = 0;
     slab->next = slab->prev = NULL;
-    hk_slab_set_nfree(slab, class->nblocks);
-    size_t touched = hk_slots_touched(slots, class->slots);
-    size_t fresh_from = touched <= start ? 0 : (touched - start + class->size - 1) / class->size;
-    slab->fresh_from = (uint16_t)hk_min(fresh_from, class->nblocks);
-    uint64_t *free = slab->free = hk_slab_bitmap(slab, class);
+    hk_slab_set_nfree(slab, cls->nblocks);
+    size_t touched = hk_slots_touched(slots, cls->slots);
+    size_t fresh_from = touched <= start ? 0 : (touched - start + cls->size - 1) / cls->size;
+    slab->fresh_from = (uint16_t)hk_min(fresh_from, cls->nblocks);
+    uint64_t *free = slab->free = hk_slab_bitmap(slab, cls);
     unsigned words = hk_slab_nwords(slab);
     for (unsigned w = 0; w < words; w++)
-        __atomic_store_n(&free[w], hk_low_mask64(class->nblocks - w * HK_WORD_BITS), __ATOMIC_RELAXED);
+        hk_set_visibly(&free[w], hk_low_mask64(cls->nblocks - w * HK_WORD_BITS));
     slab->nonempty = hk_low_mask32(words);
     hk_slab_set_owner(slab, owner);
 }
@@ -137,7 +137,7 @@ void hk_slab_fini(struct hk_slab *slab)
     for (unsigned i = 0; slab->holed && i < slab->slots; i++)
         slots[i].absent_pages = 0;
     slab->holed = false;
-    hk_slab_write_keys(slab, ((hk_key)slab->class << HK_KEY_SHIFT) | HK_KEY_GONE);
+    hk_slab_write_keys(slab, ((hk_key)slab->cls << HK_KEY_SHIFT) | HK_KEY_GONE);
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }
 
@@ -192,10 +192,10 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)
     return got;
 }
 
-bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *class, const char *p, unsigned n)
+bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *cls, const char *p, unsigned n)
 {
     unsigned first;
-    if (!hk_slab_find(slab, class, p, &first) || first + n > class->nblocks)
+    if (!hk_slab_find(slab, cls, p, &first) || first + n > cls->nblocks)
         return false;
     unsigned end = first + n;
     for (unsigned w = first / HK_WORD_BITS; w * HK_WORD_BITS < end; w++)

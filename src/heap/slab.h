@@ -39,7 +39,7 @@ struct hk_slab {
     uint8_t bin;           /* enum hk_bin, in heap.h */
     bool holed;            /* some page may be absent */
     uint8_t opened;        /* how many are giving pages of it back, whose free blocks are out meanwhile (hole.h) */
-    uint8_t class;         /* this and slots: constant from slab_init to release, then the pool's */
+    uint8_t cls;           /* this and slots: constant from slab_init to release, then the pool's */
     uint8_t slots;
     uint8_t slot; /* of the superslab; constant */
 
@@ -74,13 +74,13 @@ struct hk_slot {
     uint8_t user;          /* who took the slot last, as hk_slot_user says; by the pool's lock */
 };
 
-HK_INLINE unsigned hk_slot_head(const struct hk_slot *slot) { return __atomic_load_n(&slot->head, __ATOMIC_RELAXED); }
+HK_INLINE unsigned hk_slot_head(const struct hk_slot *slot) { return hk_look(&slot->head); }
 
 /* Makes n slots belong together. */
 HK_INLINE void hk_slots_join(struct hk_slot *slots, unsigned n)
 {
     for (unsigned i = 0; i < n; i++)
-        __atomic_store_n(&slots[i].head, (uint8_t)i, __ATOMIC_RELAXED);
+        hk_set_visibly(&slots[i].head, (uint8_t)i);
 }
 
 /* One per superslab that has been cut into slots. The bitmaps are those of slabs with so many blocks that there is no
@@ -94,7 +94,7 @@ struct hk_slot_table {
 _Static_assert(offsetof(struct hk_slab, superslab) == HK_CACHE_LINE, "what blocks touch fills one cache line");
 _Static_assert(sizeof(struct hk_slab) == 2 * HK_CACHE_LINE, "a slab's descriptor is two cache lines");
 
-HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->class]; }
+HK_INLINE const struct hk_class *hk_slab_class(const struct hk_slab *slab) { return &hk_classes[slab->cls]; }
 
 HK_INLINE struct hk_slot_table *hk_slab_table(const struct hk_slab *slab)
 {
@@ -113,7 +113,7 @@ HK_INLINE unsigned hk_slab_nwords(const struct hk_slab *slab)
     return (hk_slab_class(slab)->nblocks + HK_WORD_BITS - 1u) / HK_WORD_BITS;
 }
 
-HK_INLINE unsigned hk_slab_nfree(const struct hk_slab *slab) { return __atomic_load_n(&slab->nfree, __ATOMIC_RELAXED); }
+HK_INLINE unsigned hk_slab_nfree(const struct hk_slab *slab) { return hk_look(&slab->nfree); }
 
 HK_INLINE struct hk_heap *hk_slab_owner(const struct hk_slab *slab)
 {
@@ -145,11 +145,11 @@ HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab)
 /* What a pointer is that is not the start of a block of the slab. */
 struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p);
 /* The index of the block that starts at p in a slab of a class; false if none does. */
-HK_INLINE bool hk_slab_find(const struct hk_slab *slab, const struct hk_class *class, const void *p, unsigned *index)
+HK_INLINE bool hk_slab_find(const struct hk_slab *slab, const struct hk_class *cls, const void *p, unsigned *index)
 {
-    uint64_t quotient = hk_class_quotient(class, (uint64_t)((const char *)p - slab->blocks));
+    uint64_t quotient = hk_class_quotient(cls, (uint64_t)((const char *)p - slab->blocks));
     *index = (unsigned)quotient;
-    return quotient < class->nblocks;
+    return quotient < cls->nblocks;
 }
 /* The same; if none does, fault says what p is. */
 HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned *index, struct hk_fault *fault)
@@ -165,18 +165,15 @@ size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots);
 /* Says of slots without a slab that their first bytes, so many, may have been written to. */
 void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched);
 /* True if slabs of the class leave so much of their slots unused that it is worth giving back (hk_slab_trim_tail). */
-bool hk_class_has_tail(unsigned class);
+bool hk_class_has_tail(unsigned cls);
 /* True if slabs of the class are one slot, and use most of it. */
-HK_INLINE bool hk_class_fills_slot(unsigned class)
-{
-    return hk_classes[class].slots == 1 && !hk_class_has_tail(class);
-}
+HK_INLINE bool hk_class_fills_slot(unsigned cls) { return hk_classes[cls].slots == 1 && !hk_class_has_tail(cls); }
 /* Gives back what an earlier slab has touched of the slots and one of this class never will, unless that is part of a
  * huge page. Before hk_slab_init. */
-void hk_slab_trim_tail(struct hk_slab *slab, unsigned class);
+void hk_slab_trim_tail(struct hk_slab *slab, unsigned cls);
 /* Starts the life of a slab of a class in the ACTIVE slots that begin at slab, on behalf of owner: all blocks free,
  * keys written. What earlier slabs have not touched of the slots is fresh. The caller holds the owner's heap lock. */
-void hk_slab_init(struct hk_slab *slab, unsigned class, struct hk_heap *owner);
+void hk_slab_init(struct hk_slab *slab, unsigned cls, struct hk_heap *owner);
 /* Ends it: no block is live. Keys become GONE, the owner NULL; the slots know what was touched of them. */
 void hk_slab_fini(struct hk_slab *slab);
 /* Writes the owner into the slab and into the keys of its slots. */
@@ -187,12 +184,12 @@ void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
 unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want);
 HK_INLINE void hk_slab_set_nfree(struct hk_slab *slab, unsigned nfree)
 {
-    __atomic_store_n(&slab->nfree, (uint16_t)nfree, __ATOMIC_RELAXED);
+    hk_set_visibly(&slab->nfree, (uint16_t)nfree);
 }
 /* Sets a word of the free bitmap, and what nonempty says of it. */
 HK_INLINE void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
 {
-    __atomic_store_n(&slab->free[w], word, __ATOMIC_RELAXED);
+    hk_set_visibly(&slab->free[w], word);
     slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
 }
 /* A row: blocks that lie next to each other, and come in the order of their addresses or against it. Fewer than so many
@@ -210,14 +207,14 @@ HK_INLINE char *hk_row_start(void *const *blocks, unsigned n, size_t size)
     return strays != 0 ? NULL : (char *)(last > first ? blocks[0] : blocks[n - 1]);
 }
 /* Marks a row of n blocks free that starts at p; false, and none is, if they are not all blocks of the slab in use. */
-bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *class, const char *p, unsigned n);
+bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *cls, const char *p, unsigned n);
 /* Marks the first of n blocks free, and those after it as long as they are blocks of the slab in use. Returns how
  * many. */
-HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *class, void *const *blocks, unsigned n)
+HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *cls, void *const *blocks, unsigned n)
 {
     if (n >= HK_ROW_MIN) {
-        const char *row = hk_row_start(blocks, n, class->size);
-        if (row != NULL && hk_slab_put_row(slab, class, row, n))
+        const char *row = hk_row_start(blocks, n, cls->size);
+        if (row != NULL && hk_slab_put_row(slab, cls, row, n))
             return n;
     }
     uint64_t *free = slab->free;
@@ -225,13 +222,13 @@ HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *clas
     void *const *next = blocks;
     for (; next < blocks + n; next++) {
         unsigned index;
-        if (HK_UNLIKELY(!hk_slab_find(slab, class, *next, &index)))
+        if (HK_UNLIKELY(!hk_slab_find(slab, cls, *next, &index)))
             break;
         uint64_t *at = &free[index / HK_WORD_BITS];
         uint64_t word = *at;
         if (HK_UNLIKELY((word >> (index % HK_WORD_BITS)) & 1))
             break;
-        __atomic_store_n(at, word | 1ull << (index % HK_WORD_BITS), __ATOMIC_RELAXED);
+        hk_set_visibly(at, word | 1ull << (index % HK_WORD_BITS));
         nonempty |= 1u << (index / HK_WORD_BITS);
     }
     slab->nonempty = nonempty;
@@ -245,14 +242,14 @@ void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* True if the block is marked free. */
 HK_INLINE bool hk_slab_is_free(struct hk_slab *slab, unsigned index)
 {
-    uint64_t word = __atomic_load_n(&slab->free[index / HK_WORD_BITS], __ATOMIC_RELAXED);
+    uint64_t word = hk_look(&slab->free[index / HK_WORD_BITS]);
     return (word >> (index % HK_WORD_BITS)) & 1;
 }
 /* True if a block starts at p, in a slab of the class, that is not marked free. */
-HK_INLINE bool hk_slab_uses(struct hk_slab *slab, const struct hk_class *class, const void *p)
+HK_INLINE bool hk_slab_uses(struct hk_slab *slab, const struct hk_class *cls, const void *p)
 {
     unsigned index;
-    return hk_slab_find(slab, class, p, &index) && !hk_slab_is_free(slab, index);
+    return hk_slab_find(slab, cls, p, &index) && !hk_slab_is_free(slab, index);
 }
 
 /* Walks the invariants; for debug builds. */

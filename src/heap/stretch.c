@@ -31,19 +31,18 @@ static uintptr_t hk_stretches_find(void)
     uintptr_t at = hk_sub_sat((uintptr_t)probe, HK_STRETCHES_BELOW) & ~(HK_HUGE_PAGE - 1);
     uintptr_t none = 0;
     if (at > HK_STRETCHES_BELOW)
-        atomic_compare_exchange_strong_explicit(&hk_stretches_at, &none, at, memory_order_relaxed,
-                                                memory_order_relaxed);
-    return atomic_load_explicit(&hk_stretches_at, memory_order_relaxed);
+        hk_replace(&hk_stretches_at, &none, at);
+    return hk_get(&hk_stretches_at);
 }
 
 /* The start of the next one; NULL if there is none. */
 static void *hk_stretch_next(bool medium)
 {
-    uintptr_t at = atomic_load_explicit(&hk_stretches_at, memory_order_relaxed);
+    uintptr_t at = hk_get(&hk_stretches_at);
     if (at == 0 && (at = hk_stretches_find()) == 0)
         return NULL;
     struct hk_stretches *stretches = medium ? &hk_short_stretches : &hk_long_stretches;
-    uint32_t turn = atomic_fetch_add_explicit(&stretches->turn, 1, memory_order_relaxed) % stretches->count;
+    uint32_t turn = hk_add(&stretches->turn, 1) % stretches->count;
     return (void *)((medium ? at - stretches->count * stretches->size : at) + turn * stretches->size);
 }
 

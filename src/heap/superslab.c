@@ -25,8 +25,8 @@ static struct {
     struct hk_superslab *newest, *oldest; /* the LRU cache */
     char *region, *region_end;            /* reserved and not yet made into superslabs */
     size_t region_step, region_most; /* superslabs that are reserved next; that one step may be, 0 until the first */
-    struct hk_superslab *spare; /* descriptors of superslabs that were unmapped */
-    size_t wanted;              /* superslabs that the cache may keep beyond its first bound; may be read without it */
+    struct hk_superslab *spare;      /* descriptors of superslabs that were unmapped */
+    size_t wanted; /* superslabs that the cache may keep beyond its first bound; may be read without it */
 } hk_superslabs = {.region_step = HK_REGION_MIN}; /* guarded by hk_pool_lock */
 
 /* ---- The LRU cache ---- */
@@ -305,7 +305,7 @@ static void hk_superslab_make_large(struct hk_superslab *superslab)
     _Atomic hk_key *keys = hk_key_at(superslab->base);
     unsigned n = superslab->was_large ? 1 : HK_SLOTS_PER_SUPERSLAB;
     for (unsigned slot = 0; slot < n; slot++)
-        atomic_store_explicit(&keys[slot], 0, memory_order_relaxed);
+        hk_set(&keys[slot], 0);
     superslab->was_large = true;
     hk_huge_pages_end(superslab);
 }

@@ -68,17 +68,14 @@ HK_INLINE unsigned hk_slot_number(const void *p)
     return (unsigned)((uintptr_t)p >> HK_SLOT_SHIFT) % HK_SLOTS_PER_SUPERSLAB;
 }
 
-HK_INLINE bool hk_superslab_is_huge(const struct hk_superslab *superslab)
-{
-    return __atomic_load_n(&superslab->huge, __ATOMIC_RELAXED);
-}
+HK_INLINE bool hk_superslab_is_huge(const struct hk_superslab *superslab) { return hk_look(&superslab->huge); }
 
 /* The slab of a pointer whose key says that it is in one of the class. */
-HK_INLINE struct hk_slab *hk_slab_at(const void *p, const struct hk_class *class)
+HK_INLINE struct hk_slab *hk_slab_at(const void *p, const struct hk_class *cls)
 {
     struct hk_slot_table *table = hk_superslab_at(p)->table;
     unsigned slot = hk_slot_number(p);
-    return &table->slabs[class->slots == 1 ? slot : slot - hk_slot_head(&table->slots[slot])];
+    return &table->slabs[cls->slots == 1 ? slot : slot - hk_slot_head(&table->slots[slot])];
 }
 
 /* The slab in whose slots p lies, for a pointer that may be anything. NULL if it has no key of a slab, or a stale one

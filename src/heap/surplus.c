@@ -27,10 +27,7 @@ static struct {
     _Atomic size_t learned; /* from mistakes: by how much the bound is higher */
 } hk_surplus;
 
-static bool hk_surplus_is_recent(void)
-{
-    return hk_clock_now() - hk_get(&hk_surplus.at) <= HK_SOON;
-}
+static bool hk_surplus_is_recent(void) { return hk_clock_now() - hk_get(&hk_surplus.at) <= HK_SOON; }
 
 size_t hk_surplus_due(size_t idle, size_t live)
 {
@@ -102,10 +99,7 @@ size_t hk_surplus_regret(size_t bytes, bool in_vain)
     return bytes;
 }
 
-void hk_surplus_note_old(size_t bytes)
-{
-    hk_set(&hk_surplus.learned, hk_sub_sat(hk_get(&hk_surplus.learned), bytes));
-}
+void hk_surplus_note_old(size_t bytes) { hk_set(&hk_surplus.learned, hk_sub_sat(hk_get(&hk_surplus.learned), bytes)); }
 
 void hk_surplus_reset(void)
 {

@@ -34,7 +34,7 @@ void hk_window_enter(struct hk_window *window, const void *p)
     uintptr_t i = (uintptr_t)p >> HK_WINDOW_SHIFT;
     hk_lock_acquire(&hk_meta_lock);
     if (hk_window_at(i) == NULL) {
-        window->next = atomic_load_explicit(&hk_windows, memory_order_relaxed);
+        window->next = hk_get(&hk_windows);
         atomic_store_explicit(&hk_windows, window, memory_order_release);
         __atomic_store_n(&hk_map.entries[i], window->keys - hk_map.no_keys, __ATOMIC_RELEASE);
         window = NULL;
@@ -82,7 +82,7 @@ static struct hk_superslab *hk_window_next_superslab(const struct hk_window *win
     struct hk_superslab *superslab = NULL;
     *number = (uint32_t)hk_max(*number, window->first);
     while (superslab == NULL && *number < window->end)
-        superslab = atomic_load_explicit(&window->superslabs[(*number)++], memory_order_relaxed);
+        superslab = hk_get(&window->superslabs[(*number)++]);
     return superslab;
 }
 

@@ -56,7 +56,7 @@ HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
     return (_Atomic hk_key *)((uintptr_t)hk_map.no_keys + (uintptr_t)at * sizeof(hk_key));
 }
 
-HK_INLINE hk_key hk_key_of(const void *p) { return atomic_load_explicit(hk_key_at(p), memory_order_relaxed); }
+HK_INLINE hk_key hk_key_of(const void *p) { return hk_get(hk_key_at(p)); }
 
 /* The table does not look at a pointer's upper bits: where they are not zero, the key is not this pointer's. */
 HK_INLINE bool hk_is_user_address(const void *p) { return (uintptr_t)p >> HK_ADDRESS_BITS == 0; }
@@ -83,18 +83,17 @@ HK_INLINE struct hk_superslab *hk_superslab_of(const void *p)
 {
     uintptr_t address = (uintptr_t)p;
     struct hk_window *window = hk_is_user_address(p) ? hk_window_at(address >> HK_WINDOW_SHIFT) : NULL;
-    return window == NULL ? NULL
-                          : atomic_load_explicit(
-                                &window->superslabs[(address >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
-                                memory_order_acquire);
+    return window == NULL
+               ? NULL
+               : atomic_load_explicit(&window->superslabs[(address >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
+                                      memory_order_acquire);
 }
 /* The same for a pointer whose key is a slab's. */
 HK_INLINE struct hk_superslab *hk_superslab_at(const void *p)
 {
     const struct hk_window *window =
         (const struct hk_window *)(hk_map.no_keys + hk_map.entries[(uintptr_t)p >> HK_WINDOW_SHIFT]);
-    return atomic_load_explicit(&window->superslabs[((uintptr_t)p >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW],
-                                memory_order_relaxed);
+    return hk_get(&window->superslabs[((uintptr_t)p >> HK_SUPERSLAB_SHIFT) % HK_SUPERSLABS_PER_WINDOW]);
 }
 
 /* Makes sure that the windows of [p, p + size) exist. False if there is no memory for them. Takes the META lock. */

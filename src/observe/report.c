@@ -97,14 +97,14 @@ static void hk_report_classes(struct hk_text *text, const struct hk_stats *stats
                "hakmem: blocks by size\n        up to           live         cached           free          slabs");
     for (unsigned band = 0; band < sizeof hk_bands / sizeof hk_bands[0]; band++) {
         struct hk_class_stats sum = {0};
-        for (unsigned class = 0; class < HK_NCLASSES; class++) {
-            uint32_t size = hk_classes[class].size;
+        for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
+            uint32_t size = hk_classes[cls].size;
             if (size > hk_bands[band] || (band > 0 && size <= hk_bands[band - 1]))
                 continue;
-            sum.live += stats->classes[class].live;
-            sum.cached += stats->classes[class].cached;
-            sum.free += stats->classes[class].free;
-            sum.slabs += stats->classes[class].slabs;
+            sum.live += stats->classes[cls].live;
+            sum.cached += stats->classes[cls].cached;
+            sum.free += stats->classes[cls].free;
+            sum.slabs += stats->classes[cls].slabs;
         }
         if (sum.slabs == 0)
             continue;
@@ -166,8 +166,8 @@ void hk_report_xml(FILE *stream)
     size_t rest_bytes = 0;
     fprintf(stream, "<malloc version=\"1\">\n<heap nr=\"0\">\n<sizes>\n");
     for (unsigned i = 0; i < HK_NCLASSES; i++) {
-        const struct hk_class_stats *class = &stats.classes[i];
-        size_t count = class->free + class->cached;
+        const struct hk_class_stats *cls = &stats.classes[i];
+        size_t count = cls->free + cls->cached;
         size_t bytes = count * hk_classes[i].size;
         if (count != 0)
             fprintf(stream, "  <size from=\"%u\" to=\"%u\" total=\"%zu\" count=\"%zu\"/>\n", hk_classes[i].size,

@@ -11,12 +11,12 @@
 
 static void hk_add_slab(const struct hk_slab *slab, struct hk_stats *stats)
 {
-    struct hk_class_stats *class = &stats->classes[slab->class];
+    struct hk_class_stats *cls = &stats->classes[slab->cls];
     size_t nblocks = hk_slab_class(slab)->nblocks;
     size_t free = hk_slab_nfree(slab);
-    class->slabs++;
-    class->free += free;
-    class->live += nblocks - free; /* cached ones are taken off below */
+    cls->slabs++;
+    cls->free += free;
+    cls->live += nblocks - free; /* cached ones are taken off below */
 }
 
 /* The pool's lock is held. */
@@ -44,17 +44,17 @@ static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
 #include "base/stats.def"
     size_t sent[HK_NCLASSES] = {0};
     hk_remote_count(heap, sent);
-    for (unsigned class = 0; class < HK_NCLASSES; class++) {
-        stats->classes[class].cached += sent[class];
-        stats->classes[class].sent += sent[class];
+    for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
+        stats->classes[cls].cached += sent[cls];
+        stats->classes[cls].sent += sent[cls];
     }
     if (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) {
         stats->heaps++;
         stats->heaps_parked += heap->state == HK_HEAP_PARKED;
-        for (unsigned class = 0; class < HK_NCLASSES; class++) {
-            stats->classes[class].cached += heap->classes[class].held;
-            for (struct hk_parcel *parcel = heap->classes[class].reserve; parcel != NULL; parcel = parcel->next)
-                stats->classes[class].cached += parcel->count;
+        for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
+            stats->classes[cls].cached += heap->classes[cls].held;
+            for (struct hk_parcel *parcel = heap->classes[cls].reserve; parcel != NULL; parcel = parcel->next)
+                stats->classes[cls].cached += parcel->count;
         }
     }
     hk_lock_release(&heap->lock);
@@ -73,20 +73,20 @@ void hk_stats_read(struct hk_stats *stats)
     hk_lock_release(&hk_pool_lock);
     stats->large = hk_large_read_counts();
     hk_meta_usage(&stats->meta_used, &stats->meta_mapped);
-    stats->mapped = atomic_load_explicit(&hk_os_counts.bytes_reserved, memory_order_relaxed);
-    stats->committed = atomic_load_explicit(&hk_os_counts.bytes_committed, memory_order_relaxed);
-    stats->committed_peak = atomic_load_explicit(&hk_os_counts.bytes_committed_peak, memory_order_relaxed);
+    stats->mapped = hk_get(&hk_os_counts.bytes_reserved);
+    stats->committed = hk_get(&hk_os_counts.bytes_committed);
+    stats->committed_peak = hk_get(&hk_os_counts.bytes_committed_peak);
 
     for (unsigned i = 0; i < HK_NCLASSES; i++) {
-        struct hk_class_stats *class = &stats->classes[i];
-        class->cached = hk_min(class->cached, class->live);
-        class->sent = hk_min(class->sent, class->cached);
-        class->live -= class->cached;
-        stats->live_blocks += class->live;
-        stats->live_bytes += class->live * hk_classes[i].size;
-        stats->cached_bytes += class->cached * hk_classes[i].size;
-        stats->sent_bytes += class->sent * hk_classes[i].size;
-        stats->free_bytes += class->free * hk_classes[i].size;
+        struct hk_class_stats *cls = &stats->classes[i];
+        cls->cached = hk_min(cls->cached, cls->live);
+        cls->sent = hk_min(cls->sent, cls->cached);
+        cls->live -= cls->cached;
+        stats->live_blocks += cls->live;
+        stats->live_bytes += cls->live * hk_classes[i].size;
+        stats->cached_bytes += cls->cached * hk_classes[i].size;
+        stats->sent_bytes += cls->sent * hk_classes[i].size;
+        stats->free_bytes += cls->free * hk_classes[i].size;
     }
     stats->live_blocks += stats->large.runs + stats->large.mappings;
     stats->live_bytes += stats->large.run_bytes + stats->large.mapping_bytes;

@@ -65,8 +65,15 @@ bool plugin_passes_strings(void)
 bool plugin_calls_all(void);
 bool plugin_calls_all(void)
 {
-    void *blocks[] = {malloc(100),       calloc(10, 10),     realloc(NULL, 100), reallocarray(NULL, 10, 10),
-                      aligned_alloc(64, 128), memalign(64, 100), valloc(100),   pvalloc(100), NULL};
+    void *blocks[] = {malloc(100),
+                      calloc(10, 10),
+                      realloc(NULL, 100),
+                      reallocarray(NULL, 10, 10),
+                      aligned_alloc(64, 128),
+                      memalign(64, 100),
+                      valloc(100),
+                      pvalloc(100),
+                      NULL};
     const size_t count = sizeof blocks / sizeof *blocks;
     if (posix_memalign(&blocks[count - 1], 256, 100) != 0)
         return false;

@@ -360,7 +360,7 @@ TEST_F(HakPrewarm, HasMemoryForSoManyBlocksReady)
             ready++;
             EXPECT_EQ(superslab->empty, hk_low_mask32(used));
             for (unsigned i = 0; i < used; i++)
-                EXPECT_EQ(superslab->table->slabs[i - superslab->table->slots[i].head].class_, hk_class_of(n))
+                EXPECT_EQ(superslab->table->slabs[i - superslab->table->slots[i].head].cls, hk_class_of(n))
                     << "slots are those of the class";
 #if !defined(__aarch64__) /* qemu-user takes the advice and does nothing */
             EXPECT_EQ(resident_pages(superslab->base, HK_SUPERSLAB_SIZE), used_bytes / hk_os_page_size());

@@ -17,10 +17,7 @@ constexpr size_t kImpossible = size_t{1} << 60;
 
 size_t reserved() { return hk_os_counts.bytes_reserved; }
 
-TEST(Os, PageSizeIsTheKernels)
-{
-    EXPECT_EQ(hk_os_page_size(), static_cast<size_t>(sysconf(_SC_PAGESIZE)));
-}
+TEST(Os, PageSizeIsTheKernels) { EXPECT_EQ(hk_os_page_size(), static_cast<size_t>(sysconf(_SC_PAGESIZE))); }
 
 TEST(Os, MappingsAreAlignedZeroAndCounted)
 {

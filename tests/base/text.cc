@@ -67,7 +67,7 @@ TEST_F(Text, ColumnsCountFromTheLastLine)
 
 TEST_F(Text, NumbersEndAtTheirColumn)
 {
-    for (uint64_t value : {0ull, 9ull, 10ull, 99ull, 100ull, 99999ull})  {
+    for (uint64_t value : {0ull, 9ull, 10ull, 99ull, 100ull, 99999ull}) {
         hk_text line = hk_text_on(buf, sizeof buf);
         hk_text_dec_at(&line, value, 8);
         std::string digits = std::to_string(value);

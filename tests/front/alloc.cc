@@ -250,4 +250,4 @@ TEST(AllocChecked, BorrowsNothing)
     ASSERT_EQ(hak_option_set("checked", "0"), 0);
 }
 
-}
+} // namespace

@@ -63,8 +63,9 @@ __attribute__((format(printf, 1, 2))) static inline void hk_say(const char *form
     va_end(arguments);
 }
 
-__attribute__((format(printf, 4, 5), noreturn, cold)) static inline void
-hk_check_failed(const char *file, int line, const char *condition, const char *format, ...)
+__attribute__((format(printf, 4, 5), noreturn, cold)) static inline void hk_check_failed(const char *file, int line,
+                                                                                         const char *condition,
+                                                                                         const char *format, ...)
 {
     char what[512];
     int saved = errno;

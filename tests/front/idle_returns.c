@@ -17,7 +17,7 @@
 
 enum { MAKERS = 4, PATIENCE_S = 25, WARM_KIB = 8 << 10 };
 static size_t bytes_per_maker = (size_t)16 << 20;
-enum { MOST_BLOCKS = 1 << 20 }; /* of a maker */
+enum { MOST_BLOCKS = 1 << 20 };  /* of a maker */
 enum { RUN = 10000, KEPT = 60 }; /* of so many blocks in a row so many are kept */
 
 struct block {

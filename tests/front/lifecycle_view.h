@@ -23,7 +23,7 @@ void view_lock_list_of_heaps(void);
 void view_unlock_list_of_heaps(void);
 bool view_is_waited_for_list_of_heaps(void); /* somebody sleeps for it */
 bool view_dissolve_parked_heaps(void);       /* makes orphans of their slabs; true if nothing was wrong */
-size_t view_guest_allocs(void); /* after so many requests a thread gets a heap */
+size_t view_guest_allocs(void);              /* after so many requests a thread gets a heap */
 
 #ifdef __cplusplus
 }

@@ -192,7 +192,7 @@ inline void check_pool()
             }
             if (((superslab->active >> i) & 1) == 0) {
                 EXPECT_EQ(hk_slab_owner(slab), nullptr) << "slot " << i << " is free and has an owner";
-                ASSERT_LT(slab->class_, HK_NCLASSES);
+                ASSERT_LT(slab->cls, HK_NCLASSES);
                 EXPECT_EQ(superslab->table->slots[i].absent_pages, 0u) << "slot " << i;
                 EXPECT_EQ(((superslab->empty | superslab->purging) >> i) & 1, superslab->table->slots[i].touched != 0)
                     << "slot " << i;
@@ -267,7 +267,7 @@ inline void check_slab(hk_slab *slab, bool some_out = false)
     EXPECT_LE(slab->fresh_from, c->nblocks);
     char *first = slab->superslab->base + slab->slot * HK_SLOT_SIZE;
     for (unsigned i = 0; i < slab->slots; i++) {
-        EXPECT_EQ(hk_key_of(first + i * HK_SLOT_SIZE), owner->key | slab->class_) << "key of slot " << i;
+        EXPECT_EQ(hk_key_of(first + i * HK_SLOT_SIZE), owner->key | slab->cls) << "key of slot " << i;
         EXPECT_EQ(hk_slab_of(first + i * HK_SLOT_SIZE), slab) << "slot " << i;
         EXPECT_NE(slab->superslab->active & (1u << (slab->slot + i)), 0u) << "slot " << i << " is not ACTIVE";
     }
@@ -284,10 +284,10 @@ inline void check_heaps()
     for (hk_slab *slab : all_slabs()) {
         check_slab(slab);
         slots += slab->slots;
-        nslabs[hk_slab_owner(slab)][slab->class_]++;
+        nslabs[hk_slab_owner(slab)][slab->cls]++;
         EXPECT_EQ(slab->idle_counted, hk_slab_nidle(slab));
         idle_bytes[hk_slab_owner(slab)] += size_t{hk_slab_nidle(slab)} * hk_slab_class(slab)->size;
-        with_blocks[hk_slab_owner(slab)][slab->class_] += slab->bin != HK_BIN_FULL;
+        with_blocks[hk_slab_owner(slab)][slab->cls] += slab->bin != HK_BIN_FULL;
         if (slab->bin != HK_BIN_CURRENT) {
             EXPECT_EQ(slab->bin, expected_bin(slab));
         }

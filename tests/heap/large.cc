@@ -26,8 +26,7 @@ class Large : public HeapTest
   protected:
     struct hk_large_counts before = hk_large_read_counts();
 
-    static char *alloc(size_t n, size_t alignment = HK_MIN_ALIGN, hk_large_kind kind = HK_LARGE_ANY,
-                       bool zero = false)
+    static char *alloc(size_t n, size_t alignment = HK_MIN_ALIGN, hk_large_kind kind = HK_LARGE_ANY, bool zero = false)
     {
         auto *p = static_cast<char *>(hk_large_alloc(n, alignment, kind, zero));
         EXPECT_NE(p, nullptr) << n << " bytes at " << alignment;

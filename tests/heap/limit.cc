@@ -393,10 +393,10 @@ TEST_F(Limit, ThreadsDoNotPassTheHardLimitTogether)
         auto take_and_give = [&] {
             int meetings = 0;
             auto meet = [&] { /* at the same time: who sleeps comes late */
-                meetings += 2;
-                met++;
-                while (met < meetings)
-                    std::this_thread::yield();
+                              meetings += 2;
+                              met++;
+                              while (met < meetings)
+                                  std::this_thread::yield();
             };
             for (int i = 0; i < kRounds; i++) {
                 meet();

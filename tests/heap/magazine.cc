@@ -279,8 +279,7 @@ TEST_F(Magazine, GrowWithTheSlabsOfTheirHeap)
 {
     constexpr unsigned k128k = class_of_blocks(128 * 1024 + HK_MEDIUM_PAD);
     constexpr unsigned kAtOnce = 24; /* less than 4 MiB of slabs */
-    struct
-    {
+    struct {
         const char *budget;
         unsigned mib_of_others, blocks_beyond_the_first;
     } cases[] = {{"1M", 0, 7}, {"1M", 6, 15}, {"128K", 0, 3}, {"128K", 64, 3}};

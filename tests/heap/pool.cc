@@ -375,7 +375,7 @@ TEST_F(Pool, ASlotOfARunThatIsNotUsedComesBackAsItWas)
     hk_slab *slot = acquire(kClass);
     EXPECT_EQ(slot, run + 2);
     release_untouched(slot);
-    EXPECT_EQ(slot->class_, kRun);
+    EXPECT_EQ(slot->cls, kRun);
     EXPECT_EQ(slot->used_at, 12345u);
     release_untouched(pin);
 }

@@ -22,7 +22,7 @@
 namespace
 {
 
-constexpr unsigned kBlocksPerSlot = 16;             /* of 4,096 bytes: each a page, or part of one */
+constexpr unsigned kBlocksPerSlot = 16; /* of 4,096 bytes: each a page, or part of one */
 constexpr size_t kMib = 1 << 20;
 constexpr size_t kWarm = 8 * kMib; /* what stays of idle memory while the process works, at least */
 
@@ -956,7 +956,7 @@ TEST_F(Purge, WhoPaysWaitsForNoHeap)
     TestHeap other;
     other->grown_bytes = 0;
     Slabs theirs = make_idle(other, 20), mine = make_idle(heap, 20); /* too few to be made to pay */
-    hk_lock_seize(&other->lock); /* as another thread would */
+    hk_lock_seize(&other->lock);                                     /* as another thread would */
     size_t paid = pay(100 * kMib);
     hk_lock_unseize(&other->lock);
     EXPECT_EQ(paid, 20 * idle_of_slab()) << "its own go";

@@ -136,8 +136,8 @@ TEST_F(Remote, AFullParcelLeavesAndTheRestFollows)
 {
     Blocks blocks = owner.take(k64, HK_OUTBOX_BLOCKS - 1);
     send(freer, blocks);
-    EXPECT_EQ(pending_blocks(owner), (Parcels{part(blocks, 0, HK_PARCEL_BLOCKS),
-                                              part(blocks, HK_PARCEL_BLOCKS, HK_OUTBOX_BLOCKS - 1)}));
+    EXPECT_EQ(pending_blocks(owner),
+              (Parcels{part(blocks, 0, HK_PARCEL_BLOCKS), part(blocks, HK_PARCEL_BLOCKS, HK_OUTBOX_BLOCKS - 1)}));
     check_everything();
     open(owner);
     expect_free(blocks);
@@ -1141,7 +1141,7 @@ hk_fault free_stamped(TestHeap &heap, void *p)
 {
     EXPECT_EQ(*static_cast<void **>(p), p) << "it has been freed";
     *static_cast<void **>(p) = nullptr;
-    unsigned size_class = hk_slab_of(p)->class_;
+    unsigned size_class = hk_slab_of(p)->cls;
     return hk_slab_owner(hk_slab_of(p)) == heap.get() ? heap.free(size_class, p) : heap.free_to_other(p);
 }
 

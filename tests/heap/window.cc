@@ -19,9 +19,18 @@ char *at(uintptr_t address) { return reinterpret_cast<char *>(address); }
 
 TEST(Window, AnyPointerHasAKey)
 {
-    std::vector<uintptr_t> addresses = {0, 1, 4095, HK_SLOT_SIZE, kWindow - 1, kWindow, UINTPTR_MAX,
-                                        1ull << HK_ADDRESS_BITS, (1ull << HK_ADDRESS_BITS) - 1, 0xffff800000000000,
-                                        0x8000000000000000, 0xdeadbeefdeadbeef};
+    std::vector<uintptr_t> addresses = {0,
+                                        1,
+                                        4095,
+                                        HK_SLOT_SIZE,
+                                        kWindow - 1,
+                                        kWindow,
+                                        UINTPTR_MAX,
+                                        1ull << HK_ADDRESS_BITS,
+                                        (1ull << HK_ADDRESS_BITS) - 1,
+                                        0xffff800000000000,
+                                        0x8000000000000000,
+                                        0xdeadbeefdeadbeef};
     for (unsigned shift = 0; shift < 64; shift++)
         addresses.push_back(1ull << shift);
     for (uintptr_t address : addresses) {

@@ -53,12 +53,28 @@ void expect_consistent(const struct hk_stats &stats)
     EXPECT_LE(live_bytes + cached_bytes + free_bytes, stats.slab_bytes);
     EXPECT_LE(stats.heaps_parked, stats.heaps);
     EXPECT_LE(stats.meta_used, stats.meta_mapped);
-    for (size_t number : {stats.live_blocks, stats.live_bytes, stats.cached_bytes, stats.free_bytes, stats.slab_bytes,
-                          stats.meta_used, stats.mapped, stats.committed, stats.committed_peak, stats.resident,
-                          stats.pool.slots_active, stats.pool.slots_empty, stats.superslabs.reserved,
-                          stats.superslabs.carved, stats.superslabs.large, stats.superslabs.free,
-                          stats.superslabs.cached, stats.large.cached_bytes, stats.large.run_bytes,
-                          stats.large.mapping_bytes, stats.large.runs, stats.large.mappings})
+    for (size_t number : {stats.live_blocks,
+                          stats.live_bytes,
+                          stats.cached_bytes,
+                          stats.free_bytes,
+                          stats.slab_bytes,
+                          stats.meta_used,
+                          stats.mapped,
+                          stats.committed,
+                          stats.committed_peak,
+                          stats.resident,
+                          stats.pool.slots_active,
+                          stats.pool.slots_empty,
+                          stats.superslabs.reserved,
+                          stats.superslabs.carved,
+                          stats.superslabs.large,
+                          stats.superslabs.free,
+                          stats.superslabs.cached,
+                          stats.large.cached_bytes,
+                          stats.large.run_bytes,
+                          stats.large.mapping_bytes,
+                          stats.large.runs,
+                          stats.large.mappings})
         EXPECT_LT(number, kNoNumber);
 }
 
@@ -171,8 +187,8 @@ TEST(Stats, AreNeverNegativeWhileThreadsWork)
         EXPECT_LT(stats.live_bytes, kNoNumber);
         EXPECT_LT(stats.resident, kNoNumber);
         struct mallinfo2 info = hk_report_mallinfo();
-        for (size_t number : {info.arena, info.ordblks, info.hblks, info.hblkhd, info.uordblks, info.fordblks,
-                              info.keepcost})
+        for (size_t number :
+             {info.arena, info.ordblks, info.hblks, info.hblkhd, info.uordblks, info.fordblks, info.keepcost})
             EXPECT_LT(number, kNoNumber);
     }
     stop = true;

@@ -11,7 +11,7 @@
 enum { QUEUE = 256, MAX_SIDE = 16 };
 static const long may_grow_kib = 8 << 10;
 static const long of_thread_kib = 2 << 10; /* thread_budget: what its magazines may hold, and need not do early */
-static const long bound_kib = 64 << 10; /* some 2 MiB are live */
+static const long bound_kib = 64 << 10;    /* some 2 MiB are live */
 
 struct message {
     void *block;

@@ -9,8 +9,8 @@
 
 enum { THREADS = 3, ATTEMPTS = 200 };
 
-/* Takes address space until a new window of the allocator's is near: so near that the threads come there, and so far that
- * it is mostly a block that moves, and not one that is new, which gets there first. */
+/* Takes address space until a new window of the allocator's is near: so near that the threads come there, and so far
+ * that it is mostly a block that moves, and not one that is new, which gets there first. */
 static void approach_window(void)
 {
     const uintptr_t window = (uintptr_t)4 << 30, room = 384 << 20;

@@ -6,9 +6,8 @@
  *     #include "heap/slab.h"
  *     #include "c_end.h"
  *
- * What C calls "class" is class_ to the test: slab->class_. No include guard: a test may have several blocks.
+ * No include guard: a test may have several blocks.
  */
-#define class class_
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wshadow" /* a function of its struct's name hides a constructor that C has not */
 #pragma GCC diagnostic ignored "-Wmissing-field-initializers"

@@ -1,4 +1,3 @@
 /* Closes what c_begin.h opened. */
 }
 #pragma GCC diagnostic pop
-#undef class
