@@ -41,6 +41,13 @@ HK_INLINE void hk_fault_note(struct hk_fault *to, struct hk_fault fault)
         *to = fault;
 }
 
+/* The same for one that was found in a batch, after the call that was wrong. */
+HK_INLINE void hk_fault_note_late(struct hk_fault *to, struct hk_fault fault)
+{
+    fault.late = true;
+    hk_fault_note(to, fault);
+}
+
 /* Writes the message and aborts, or what else option on_error says. No lock may be held. */
 HK_COLD void hk_fault_report(const struct hk_fault *fault, const char *call);
 

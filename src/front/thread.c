@@ -211,7 +211,7 @@ void *hk_thread_take_back(unsigned cls, struct hk_fault *fault)
     for (void *_Atomic *other = place; (other = hk_outbox_find(cls, other)) != NULL;)
         if (HK_UNLIKELY(hk_get(other) == p)) {
             hk_set(other, NULL);
-            hk_fault_note(fault, hk_fault_freed_twice(p, hk_classes[cls].size));
+            hk_fault_note_late(fault, hk_fault_freed_twice(p, hk_classes[cls].size));
         }
     void *_Atomic *last = --self->outbox_next;
     hk_set(place, hk_get(last));

@@ -3,7 +3,7 @@
 #include "heap/clock.h"
 #include "heap/heaps.h"
 #include "heap/hole.h"
-#include "heap/payment.h"
+#include "heap/regret.h"
 #include "heap/purge.h"
 
 /* ---- Slabs in bins ---- */
@@ -109,7 +109,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     heap->counts.slabs_released++;
     heap->released = true;
     if (HK_UNLIKELY(slab->holed)) /* they went in vain: the slots would have served the next slab with them */
-        hk_purge_regret_holes(hk_holes_bytes(slab));
+        hk_regret_holes(hk_holes_bytes(slab));
     hk_slab_fini(slab);
     if (hk_warm_serves(heap, slab->cls)) {
         if (heap->nwarm >= hk_warm_room(heap))

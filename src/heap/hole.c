@@ -4,7 +4,8 @@
 
 #include "base/os.h"
 #include "heap/huge_pages.h"
-#include "heap/payment.h"
+#include "heap/purge_counts.h"
+#include "heap/regret.h"
 
 /* Blocks lo to hi of a slab, both included; none if lo > hi. */
 struct hk_block_range {
@@ -196,11 +197,8 @@ void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault)
     }
     for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
         uint64_t twice = holes->blocks[w] == 0 ? 0 : hk_slab_put_word(slab, w, holes->blocks[w]);
-        if (HK_UNLIKELY(twice != 0)) { /* freed a second time while they were out */
-            struct hk_fault late = hk_fault_double_free(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice));
-            late.late = true;
-            hk_fault_note(fault, late);
-        }
+        if (HK_UNLIKELY(twice != 0)) /* freed a second time while they were out */
+            hk_fault_note_late(fault, hk_fault_double_free(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice)));
     }
     slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
 }
@@ -227,7 +225,7 @@ static void hk_block_return(struct hk_slab *slab, unsigned block)
         return;
     slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
     hk_add(&hk_purge_counts.hole_bytes_returned, returned * hk_os_page_size());
-    hk_purge_regret(returned * hk_os_page_size());
+    hk_regret(returned * hk_os_page_size());
 }
 
 unsigned hk_holes_take(struct hk_slab *slab, void **end, unsigned want)

@@ -7,9 +7,9 @@
 #include "heap/limit.h"
 #include "heap/mapping_cache.h"
 #include "heap/meta.h"
-#include "heap/payment.h"
 #include "heap/purge.h"
 #include "heap/stretch.h"
+#include "heap/surplus.h"
 #include "heap/zero.h"
 
 struct hk_lock hk_large_lock = HK_LOCK_INIT(HK_RANK_LARGE);
@@ -309,20 +309,8 @@ static _Atomic size_t hk_owed;
 
 static void hk_large_pay(size_t bytes)
 {
-    if (bytes == 0 || hk_add(&hk_owed, bytes) + bytes < HK_SUPERSLAB_SIZE)
-        return;
-    bytes = atomic_exchange_explicit(&hk_owed, 0, memory_order_relaxed);
-    if (bytes == 0 || hk_purge_payment_rests())
-        return;
-    size_t cached = hk_large_read_counts().cached_bytes;
-    if (cached > 0) {
-        hk_payment_note(hk_large_purge(hk_sub_sat(cached, bytes), UINT64_MAX, SIZE_MAX));
-        bytes = hk_sub_sat(bytes, cached);
-    }
-    size_t superslabs = (bytes + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
-    size_t paid = superslabs == 0 ? 0 : hk_superslabs_purge(0, UINT64_MAX, superslabs);
-    hk_payment_note(paid);
-    hk_purge_pay(superslabs * HK_SUPERSLAB_SIZE - paid, NULL);
+    if (bytes != 0 && hk_add(&hk_owed, bytes) + bytes >= HK_SUPERSLAB_SIZE)
+        hk_purge_pay_large(atomic_exchange_explicit(&hk_owed, 0, memory_order_relaxed));
 }
 
 /* Never less than a slot: so no two mappings start in the same slot, whose key they would share. */
@@ -335,7 +323,7 @@ static size_t hk_mapping_alignment(size_t size) { return size >= HK_HUGE_MIN ? H
  * large blocks. */
 static void hk_mapping_pay(size_t bytes, bool medium)
 {
-    hk_purge_regret_mappings(bytes);
+    hk_surplus_regret_mappings(bytes);
     if (!medium)
         hk_large_pay(bytes);
 }

@@ -89,8 +89,7 @@ static void hk_heap_put_cached(struct hk_heap *heap, unsigned cls, void *const *
     heap->counts.flushed_blocks += n;
     hk_heap_put_class(heap, cls, blocks, n, &late);
     hk_trace(HK_TRACE_DRAIN, "drain magazine", {"heap", hk_key_index(heap->key)}, {"class", cls}, {"blocks", n});
-    late.late = true;
-    hk_fault_note(fault, late);
+    hk_fault_note_late(fault, late);
 }
 
 static void hk_magazine_give(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], unsigned n,

@@ -1,14 +1,10 @@
 #include "heap/payment.h"
 
-#include "base/bits.h"
 #include "heap/clock.h"
-#include "heap/surplus.h"
 
 #define HK_PAID_MIN ((size_t)1 << 20) /* before that it is too early to tell */
 #define HK_REST_MAX (64 * HK_CLOCK_SECOND)
 #define HK_REST_GROWTH_MIN ((size_t)64 << 20) /* to ask costs a small program more than it saves */
-
-struct hk_purge_counts hk_purge_counts;
 
 static struct {
     _Atomic size_t paid, regretted;
@@ -17,26 +13,9 @@ static struct {
     _Atomic uint32_t rest;       /* how long the next rest will be */
 } hk_payment = {.rest = HK_CLOCK_SECOND};
 
-void hk_payment_note(size_t bytes)
-{
-    hk_add(&hk_payment.paid, bytes);
-    hk_add(&hk_purge_counts.growth_paid_bytes, bytes);
-}
+void hk_payment_note_paid(size_t bytes) { hk_add(&hk_payment.paid, bytes); }
 
-static void hk_purge_blame(size_t bytes, bool in_vain)
-{
-    hk_add(&hk_purge_counts.regretted_bytes, bytes);
-    size_t surplus = hk_surplus_regret(bytes, in_vain); /* the payments had no part in it */
-    hk_add(&hk_payment.regretted, bytes - surplus);
-}
-
-void hk_purge_regret(size_t bytes) { hk_purge_blame(bytes, false); }
-
-void hk_purge_regret_holes(size_t bytes)
-{
-    hk_add(&hk_purge_counts.hole_bytes_in_vain, bytes);
-    hk_purge_blame(bytes, true);
-}
+void hk_payment_note_regretted(size_t bytes) { hk_add(&hk_payment.regretted, bytes); }
 
 bool hk_payment_rest_is_outgrown(size_t in_use)
 {
@@ -45,21 +24,21 @@ bool hk_payment_rest_is_outgrown(size_t in_use)
 
 void hk_payment_end_rest(void) { hk_set(&hk_payment.rest_until, hk_clock_now()); }
 
-bool hk_payment_rests(size_t in_use)
+bool hk_payment_demand(size_t in_use)
 {
     uint32_t now = hk_clock_now();
     if (now < hk_get(&hk_payment.rest_until))
-        return true;
+        return false;
     size_t paid = hk_get(&hk_payment.paid);
     if (paid < HK_PAID_MIN || hk_get(&hk_payment.regretted) < paid / 2)
-        return false;
+        return true;
     uint32_t rest = hk_get(&hk_payment.rest);
     hk_set(&hk_payment.rest_up_to, in_use + hk_max(in_use / 2, HK_REST_GROWTH_MIN));
     hk_set(&hk_payment.rest_until, now + rest);
     hk_set(&hk_payment.rest, (uint32_t)hk_min(rest * 2, HK_REST_MAX));
     hk_set(&hk_payment.paid, 0);
     hk_set(&hk_payment.regretted, 0);
-    return true;
+    return false;
 }
 
 void hk_payment_reset(void)

@@ -19,23 +19,14 @@
 /* This part of what is in use is much to be idle. */
 #define HK_REST_IDLE_PART 8u
 
-/* What purging has done. */
-struct hk_purge_counts {
-#define HK_PURGE_COUNTER(name, doc) _Atomic size_t name;
-#include "base/stats.def"
-#undef HK_PURGE_COUNTER
-};
-extern struct hk_purge_counts hk_purge_counts;
-
 /* So many bytes went as a payment. */
-void hk_payment_note(size_t bytes);
-/* Memory that was purged, for whatever reason, is needed again, by so many bytes. */
-void hk_purge_regret(size_t bytes);
-/* Holes of so many bytes were purged in vain: the slab is released with them. */
-void hk_purge_regret_holes(size_t bytes);
+void hk_payment_note_paid(size_t bytes);
+/* So many bytes that went, not as surplus, are needed again (regret.h). */
+void hk_payment_note_regretted(size_t bytes);
 
-/* True while payments are not worth it, in a process that has so many bytes in use. */
-bool hk_payment_rests(size_t in_use);
+/* Whether growth is to pay now, in a process that has so many bytes in use; if what was paid is regretted, a rest
+ * begins. */
+bool hk_payment_demand(size_t in_use);
 /* True if payments rest, and the process has so many more bytes in use than when they began to that it may be another
  * program: with much idle memory it is, and the rest is to end. */
 bool hk_payment_rest_is_outgrown(size_t in_use);

@@ -6,7 +6,7 @@
 #include "heap/huge_pages.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
-#include "heap/payment.h"
+#include "heap/regret.h"
 
 struct hk_pool_counts hk_pool_counts;
 
@@ -293,7 +293,7 @@ static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned fi
     hk_empty_remove(superslab, mask);
     superslab->active |= mask;
     if (HK_UNLIKELY((superslab->purged & mask) != 0)) {
-        hk_purge_regret(hk_count_bits32(superslab->purged & mask) * HK_SLOT_SIZE);
+        hk_regret(hk_count_bits32(superslab->purged & mask) * HK_SLOT_SIZE);
         superslab->purged &= ~mask;
     }
     if (HK_UNLIKELY((superslab->populated & mask) != 0))

@@ -9,7 +9,10 @@
 #include "heap/large.h"
 #include "heap/limit.h"
 #include "heap/payment.h"
+#include "heap/purge_counts.h"
 #include "heap/surplus.h"
+
+struct hk_purge_counts hk_purge_counts;
 
 struct hk_lock hk_purge_lock = HK_LOCK_INIT(HK_RANK_PURGE);
 
@@ -220,19 +223,6 @@ static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *wor
     return bytes;
 }
 
-/* Of mappings, and not needed again yet. */
-static _Atomic size_t hk_surplus_mappings;
-
-void hk_purge_regret_mappings(size_t bytes)
-{
-    size_t gone = hk_get(&hk_surplus_mappings);
-    bytes = hk_min(bytes, gone);
-    if (HK_LIKELY(bytes == 0)) /* which says nothing of when they went */
-        return;
-    bool recent = hk_surplus_regret(bytes, false) != 0;
-    hk_set(&hk_surplus_mappings, recent ? gone - bytes : 0);
-}
-
 /* Gives back what the only thread of a process has dropped (surplus.h). */
 static void hk_purge_surplus(struct hk_heap *heap)
 {
@@ -246,7 +236,7 @@ static void hk_purge_surplus(struct hk_heap *heap)
         return;
     if (apart > HK_SURPLUS_REST) {
         bytes = hk_large_purge(0, UINT64_MAX, most);
-        hk_add(&hk_surplus_mappings, bytes);
+        hk_surplus_note_mappings(bytes);
         bytes +=
             hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, UINT64_MAX, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
         bytes += hk_pool_purge(UINT32_MAX, hk_sub_sat(prewarmed, hk_cached_bytes()), hk_sub_sat(most, bytes));
@@ -331,39 +321,71 @@ static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
     return bytes;
 }
 
-bool hk_purge_payment_rests(void)
+bool hk_purge_demand_payment(void)
 {
     size_t in_use = hk_limit_in_use();
     if (hk_payment_rest_is_outgrown(in_use) &&
         hk_empty_bytes() + hk_cached_bytes() + hk_heaps_idle_bytes() + hk_large_read_counts().cached_bytes >=
             in_use / HK_REST_IDLE_PART)
         hk_payment_end_rest();
-    return hk_payment_rests(in_use);
+    return hk_payment_demand(in_use);
 }
 
-void hk_purge_pay(size_t grown, struct hk_heap *heap)
+static void hk_note_paid(size_t grown, size_t bytes)
 {
-    if (grown == 0 || hk_purge_payment_rests())
+    if (bytes == 0)
         return;
+    hk_payment_note_paid(bytes);
+    hk_add(&hk_purge_counts.growth_paid_bytes, bytes);
+    hk_trace(HK_TRACE_PURGE, "purge growth", {"grown", grown}, {"bytes", bytes});
+}
+
+/* With EMPTY slots, and with holes. */
+static size_t hk_pay_with_slots(size_t grown, struct hk_heap *heap)
+{
     size_t used = hk_active_bytes();
+    size_t keep = hk_max(used / HK_IDLE_PART, hk_sub_sat(hk_prewarmed_bytes(), hk_cached_bytes()));
     size_t bytes = 0;
-    if (hk_empty_bytes() > used / HK_IDLE_PART)
-        bytes = hk_pool_pay(used / HK_IDLE_PART, grown);
+    if (hk_empty_bytes() > keep)
+        bytes = hk_pool_pay(keep, grown);
     size_t idle = hk_heaps_idle_bytes();
     if (bytes < grown && idle > hk_sub_sat(used, idle) / HK_IDLE_PART && hk_purge_walk_begin()) {
         bytes += hk_pay_with_holes(hk_min(grown - bytes, idle), heap);
         hk_purge_walk_end();
     }
-    hk_payment_note(bytes);
-    if (bytes != 0)
-        hk_trace(HK_TRACE_PURGE, "purge growth", {"grown", grown}, {"bytes", bytes});
+    return bytes;
+}
+
+/* With cached mappings and superslabs. */
+static size_t hk_pay_with_large(size_t grown)
+{
+    size_t cached = hk_large_read_counts().cached_bytes;
+    size_t bytes = cached == 0 ? 0 : hk_large_purge(hk_sub_sat(cached, grown), UINT64_MAX, SIZE_MAX);
+    size_t superslabs = (hk_sub_sat(grown, cached) + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    size_t prewarmed = hk_prewarmed_bytes() / HK_SUPERSLAB_SIZE;
+    return bytes + (superslabs == 0 ? 0 : hk_superslabs_purge(prewarmed, UINT64_MAX, superslabs));
+}
+
+void hk_purge_pay(size_t grown, struct hk_heap *heap)
+{
+    if (grown != 0 && hk_purge_demand_payment())
+        hk_note_paid(grown, hk_pay_with_slots(grown, heap));
+}
+
+void hk_purge_pay_large(size_t grown)
+{
+    if (grown == 0 || !hk_purge_demand_payment())
+        return;
+    size_t bytes = hk_pay_with_large(grown);
+    if (bytes < grown)
+        bytes += hk_pay_with_slots(grown - bytes, NULL);
+    hk_note_paid(grown, bytes);
 }
 
 void hk_purge_forget(void)
 {
     hk_payment_reset();
     hk_surplus_reset();
-    hk_set(&hk_surplus_mappings, 0);
     hk_set(&hk_ticked_at, hk_clock_now());
 }
 

@@ -30,14 +30,13 @@ extern struct hk_lock hk_purge_lock;
  * passes go on where the last one ended. */
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault);
 
-/* Purges about as much idle memory as is begun without memory, `grown` bytes: for slabs of a heap whose lock is held,
- * or for a large block (NULL). Waits for no heap's lock. */
+/* Purges about as much idle memory as is begun without memory, `grown` bytes, unless payments rest (payment.h): for
+ * slabs of a heap whose lock is held; or for large blocks, which take of what large blocks have left first. Waits for no
+ * heap's lock. */
 void hk_purge_pay(size_t grown, struct hk_heap *heap);
-
-/* True while that is not worth it (payment.h). */
-bool hk_purge_payment_rests(void);
-/* So much is mapped anew, for which cached mappings that went as surplus might have served. */
-void hk_purge_regret_mappings(size_t bytes);
+void hk_purge_pay_large(size_t grown);
+/* Whether growth is to pay now: hk_payment_demand, after a rest was ended that the process has outgrown. */
+bool hk_purge_demand_payment(void);
 
 /* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a
  * bounded part if a quarter of a second has passed. only: the heap, or the guests', of a process's only thread, which

@@ -75,8 +75,7 @@ void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_f
         heap->counts.parcels_forwarded += parcel->count != 0;
         hk_parcel_send(parcel, &late);
     }
-    late.late = true;
-    hk_fault_note(fault, late);
+    hk_fault_note_late(fault, late);
 }
 
 /* ---- Outbox ---- */
@@ -162,8 +161,7 @@ bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault)
         hk_parcel_send(parcel, &late);
     }
     sent -= view.n;
-    late.late = true;
-    hk_fault_note(fault, late);
+    hk_fault_note_late(fault, late);
     heap->counts.remote_frees += sent;
     if (sent != 0)
         hk_trace(HK_TRACE_DRAIN, "drain outbox", {"heap", hk_key_index(heap->key)}, {"blocks", sent});

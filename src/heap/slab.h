@@ -13,6 +13,7 @@
 #define HK_HEAP_SLAB_H
 
 #include "base/fault.h"
+#include "base/list.h"
 #include "heap/window.h"
 
 struct hk_heap;
@@ -50,21 +51,7 @@ struct hk_slab {
     uint64_t free_words[HK_SLAB_WORDS_NEAR];
 };
 
-/* Puts a slab in front of a list; takes it out of the list that begins at *head. */
-HK_INLINE void hk_slab_link(struct hk_slab **head, struct hk_slab *slab)
-{
-    slab->prev = NULL;
-    slab->next = *head;
-    if (slab->next != NULL)
-        slab->next->prev = slab;
-    *head = slab;
-}
-HK_INLINE void hk_slab_unlink(struct hk_slab **head, struct hk_slab *slab)
-{
-    *(slab->prev != NULL ? &slab->prev->next : head) = slab->next;
-    if (slab->next != NULL)
-        slab->next->prev = slab->prev;
-}
+HK_LIST(hk_slab, struct hk_slab) /* hk_slab_link, hk_slab_unlink */
 
 /* What is known of each slot of a slab, close together: long slabs have many. */
 struct hk_slot {

@@ -6,7 +6,7 @@
 #include "heap/huge_pages.h"
 #include "heap/limit.h"
 #include "heap/meta.h"
-#include "heap/payment.h"
+#include "heap/regret.h"
 
 struct hk_lock hk_pool_lock = HK_LOCK_INIT(HK_RANK_POOL);
 struct hk_superslab_counts hk_superslab_counts;
@@ -331,7 +331,7 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
     }
     if (regretted == 0)
         return;
-    hk_purge_regret(regretted * HK_SUPERSLAB_SIZE);
+    hk_regret(regretted * HK_SUPERSLAB_SIZE);
     if (hk_os_now_ms() - latest_ms < HK_WANTED_AGAIN_MS)
         hk_lru_note_wanted(regretted);
 }

@@ -14,6 +14,7 @@
 #ifndef HK_HEAP_SUPERSLAB_H
 #define HK_HEAP_SUPERSLAB_H
 
+#include "base/list.h"
 #include "base/lock.h"
 #include "heap/slab.h"
 
@@ -45,21 +46,7 @@ struct hk_superslab {
     bool was_large;        /* a large block was here since it was last carved: of its keys only the first may be set */
 };
 
-/* Puts a superslab in front of a list; takes it out of the list that begins at *head. */
-HK_INLINE void hk_superslab_link(struct hk_superslab **head, struct hk_superslab *superslab)
-{
-    superslab->prev = NULL;
-    superslab->next = *head;
-    if (superslab->next != NULL)
-        superslab->next->prev = superslab;
-    *head = superslab;
-}
-HK_INLINE void hk_superslab_unlink(struct hk_superslab **head, struct hk_superslab *superslab)
-{
-    *(superslab->prev != NULL ? &superslab->prev->next : head) = superslab->next;
-    if (superslab->next != NULL)
-        superslab->next->prev = superslab->prev;
-}
+HK_LIST(hk_superslab, struct hk_superslab) /* hk_superslab_link, hk_superslab_unlink */
 
 extern struct hk_lock hk_pool_lock;
 

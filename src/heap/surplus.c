@@ -21,10 +21,11 @@ static struct {
     bool backlog;      /* since then not all slabs have been looked into */
     size_t holes_next; /* so much must be idle in slabs until holes are looked for again */
     /* Any thread: */
-    _Atomic size_t gone;    /* in parts that may still turn out to be a mistake */
-    _Atomic size_t left;    /* of them, and not needed again yet */
-    _Atomic uint32_t at;    /* when the last part went; coarse clock */
-    _Atomic size_t learned; /* from mistakes: by how much the bound is higher */
+    _Atomic size_t gone;     /* in parts that may still turn out to be a mistake */
+    _Atomic size_t left;     /* of them, and not needed again yet */
+    _Atomic uint32_t at;     /* when the last part went; coarse clock */
+    _Atomic size_t mappings; /* of what has gone, and not needed again yet */
+    _Atomic size_t learned;  /* from mistakes: by how much the bound is higher */
 } hk_surplus;
 
 static bool hk_surplus_is_recent(void) { return hk_clock_now() - hk_get(&hk_surplus.at) <= HK_SOON; }
@@ -99,6 +100,18 @@ size_t hk_surplus_regret(size_t bytes, bool in_vain)
     return bytes;
 }
 
+void hk_surplus_note_mappings(size_t bytes) { hk_add(&hk_surplus.mappings, bytes); }
+
+void hk_surplus_regret_mappings(size_t bytes)
+{
+    size_t gone = hk_get(&hk_surplus.mappings);
+    bytes = hk_min(bytes, gone);
+    if (HK_LIKELY(bytes == 0)) /* which says nothing of when they went */
+        return;
+    bool recent = hk_surplus_regret(bytes, false) != 0;
+    hk_set(&hk_surplus.mappings, recent ? gone - bytes : 0);
+}
+
 void hk_surplus_note_old(size_t bytes) { hk_set(&hk_surplus.learned, hk_sub_sat(hk_get(&hk_surplus.learned), bytes)); }
 
 void hk_surplus_reset(void)
@@ -107,5 +120,6 @@ void hk_surplus_reset(void)
     hk_surplus_stop();
     hk_set(&hk_surplus.gone, 0);
     hk_set(&hk_surplus.left, 0);
+    hk_set(&hk_surplus.mappings, 0);
     hk_set(&hk_surplus.learned, 0);
 }

@@ -7,7 +7,7 @@
  * next time: a program in short cycles makes it once (docs/decisions/008-quiet-single-thread.md).
  *
  * This is told what is live and what is idle, and says how much is to go; purge.c finds it, and calls from one thread
- * at a time, but for hk_surplus_regret, which any thread may call with any lock held. Its counts are hints.
+ * at a time, but for hk_surplus_regret and hk_surplus_regret_mappings, which any thread may call with any lock held. Its counts are hints.
  */
 #ifndef HK_HEAP_SURPLUS_H
 #define HK_HEAP_SURPLUS_H
@@ -37,6 +37,11 @@ void hk_surplus_note_holes(size_t bytes, size_t wanted, size_t work, size_t idle
 /* Bytes that were purged are needed again; or were purged in vain, as what lies around them goes now as well. Returns
  * how many of them had gone as surplus, a moment ago. */
 size_t hk_surplus_regret(size_t bytes, bool in_vain);
+/* So many bytes of what has gone were mappings, cached ones: it cannot be told of one that is made anew whether it is
+ * needed in their place, so it is taken for that. */
+void hk_surplus_note_mappings(size_t bytes);
+/* So many bytes are mapped anew. */
+void hk_surplus_regret_mappings(size_t bytes);
 /* Idle bytes have grown old: less was to be kept. */
 void hk_surplus_note_old(size_t bytes);
 /* Forgets all, as in the child of a fork. */

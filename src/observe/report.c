@@ -4,7 +4,7 @@
 
 #include "base/os.h"
 #include "base/text.h"
-#include "heap/payment.h"
+#include "heap/purge_counts.h"
 #include "observe/stats.h"
 
 #define HK_COLUMN 40 /* where the numbers end */

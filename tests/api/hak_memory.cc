@@ -21,6 +21,7 @@
 #include "front/thread.h"
 #include "heap/clock.h"
 #include "heap/limit.h"
+#include "heap/purge_counts.h"
 #include "observe/stats.h"
 
 #include "c_end.h"

@@ -12,7 +12,7 @@
 
 #include "c_begin.h"
 #include "heap/hole.h"
-#include "heap/payment.h"
+#include "heap/purge_counts.h"
 #include "heap/purge.h"
 #include "c_end.h"
 

@@ -20,7 +20,6 @@
 #include "heap/large.h"
 #include "heap/mapping_cache.h"
 #include "heap/meta.h"
-#include "heap/payment.h"
 #include "heap/purge.h"
 #include "heap/remote.h"
 #include "c_end.h"

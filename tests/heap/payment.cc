@@ -8,6 +8,8 @@
 #include "c_begin.h"
 #include "heap/clock.h"
 #include "heap/payment.h"
+#include "heap/purge_counts.h"
+#include "heap/regret.h"
 #include "heap/surplus.h"
 #include "c_end.h"
 
@@ -29,35 +31,35 @@ class Payment : public testing::Test
     static void advance(uint32_t quarters) { atomic_fetch_add(&hk_clock, quarters); }
     static void pay_in_vain(size_t in_use)
     {
-        hk_payment_note(100 * kMib);
-        hk_purge_regret(100 * kMib);
-        ASSERT_TRUE(hk_payment_rests(in_use));
+        hk_payment_note_paid(100 * kMib);
+        hk_regret(100 * kMib);
+        ASSERT_FALSE(hk_payment_demand(in_use));
     }
 };
 
 TEST_F(Payment, RestsWhenHalfOfItIsRegretted)
 {
-    EXPECT_FALSE(hk_payment_rests(kMib)) << "nothing is known yet";
-    hk_purge_regret(300 * kMib);
-    EXPECT_FALSE(hk_payment_rests(kMib)) << "nor paid";
-    hk_payment_note(800 * kMib);
-    EXPECT_FALSE(hk_payment_rests(kMib)) << "most of it was not regretted";
-    hk_purge_regret_holes(100 * kMib);
-    EXPECT_TRUE(hk_payment_rests(kMib));
+    EXPECT_TRUE(hk_payment_demand(kMib)) << "nothing is known yet";
+    hk_regret(300 * kMib);
+    EXPECT_TRUE(hk_payment_demand(kMib)) << "nor paid";
+    hk_payment_note_paid(800 * kMib);
+    EXPECT_TRUE(hk_payment_demand(kMib)) << "most of it was not regretted";
+    hk_regret_holes(100 * kMib);
+    EXPECT_FALSE(hk_payment_demand(kMib));
     advance(kLongerThanAnyRest);
-    EXPECT_FALSE(hk_payment_rests(kMib)) << "and begins anew";
-    hk_purge_regret(500 * kMib);
-    hk_payment_note(1000 * kMib + 2);
-    EXPECT_FALSE(hk_payment_rests(kMib)) << "what was paid before counts no more";
+    EXPECT_TRUE(hk_payment_demand(kMib)) << "and begins anew";
+    hk_regret(500 * kMib);
+    hk_payment_note_paid(1000 * kMib + 2);
+    EXPECT_TRUE(hk_payment_demand(kMib)) << "what was paid before counts no more";
 }
 
 TEST_F(Payment, RestsOnlyWhenThereIsSomethingToTellBy)
 {
-    hk_payment_note(kMib - 1);
-    hk_purge_regret(kMib - 1);
-    EXPECT_FALSE(hk_payment_rests(kMib));
-    hk_payment_note(1);
-    EXPECT_TRUE(hk_payment_rests(kMib));
+    hk_payment_note_paid(kMib - 1);
+    hk_regret(kMib - 1);
+    EXPECT_TRUE(hk_payment_demand(kMib));
+    hk_payment_note_paid(1);
+    EXPECT_FALSE(hk_payment_demand(kMib));
 }
 
 TEST_F(Payment, RestsBecomeLongerUpToABound)
@@ -66,7 +68,7 @@ TEST_F(Payment, RestsBecomeLongerUpToABound)
     for (int round = 0; round < 12; round++) {
         pay_in_vain(kMib);
         uint32_t rest = 0;
-        for (; hk_payment_rests(kMib); rest++)
+        for (; !hk_payment_demand(kMib); rest++)
             advance(1);
         EXPECT_EQ(rest, round == 0 ? HK_CLOCK_SECOND : std::min(2 * before, 64 * HK_CLOCK_SECOND));
         before = rest;
@@ -83,20 +85,11 @@ TEST_F(Payment, ARestIsOutgrownByHalfOfWhatIsInUseAndNoLessThan64MiB)
         EXPECT_FALSE(hk_payment_rest_is_outgrown(in_use));
         EXPECT_FALSE(hk_payment_rest_is_outgrown(most));
         EXPECT_TRUE(hk_payment_rest_is_outgrown(most + 1));
-        EXPECT_TRUE(hk_payment_rests(most + 1)) << "whoever asked decides";
+        EXPECT_FALSE(hk_payment_demand(most + 1)) << "whoever asked decides";
         hk_payment_end_rest();
-        EXPECT_FALSE(hk_payment_rests(most + 1));
+        EXPECT_TRUE(hk_payment_demand(most + 1));
         EXPECT_FALSE(hk_payment_rest_is_outgrown(most + 1));
     }
-}
-
-TEST_F(Payment, IsCounted)
-{
-    struct hk_purge_counts before = hk_purge_counts;
-    hk_payment_note(5), hk_purge_regret(7), hk_purge_regret_holes(11);
-    EXPECT_EQ(hk_purge_counts.growth_paid_bytes - before.growth_paid_bytes, 5u);
-    EXPECT_EQ(hk_purge_counts.regretted_bytes - before.regretted_bytes, 18u);
-    EXPECT_EQ(hk_purge_counts.hole_bytes_in_vain - before.hole_bytes_in_vain, 11u);
 }
 
 } // namespace

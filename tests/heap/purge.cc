@@ -15,6 +15,8 @@
 #include "heap/clock.h"
 #include "heap/limit.h"
 #include "heap/payment.h"
+#include "heap/purge_counts.h"
+#include "heap/regret.h"
 #include "heap/purge.h"
 #include "heap/surplus.h"
 #include "c_end.h"
@@ -56,9 +58,9 @@ class Purge : public HeapTest
     static constexpr uint32_t kLongerThanAnyRest = 100 * HK_CLOCK_SECOND;
     static void make_payments_rest()
     {
-        hk_payment_note(size_t{1} << 40);
-        hk_purge_regret(size_t{1} << 40);
-        EXPECT_TRUE(hk_purge_payment_rests());
+        hk_payment_note_paid(size_t{1} << 40);
+        hk_regret(size_t{1} << 40);
+        EXPECT_FALSE(hk_purge_demand_payment());
     }
     static void set_clock(uint32_t now) { atomic_store(&hk_clock, now); }
     static void advance(uint32_t quarters) { set_clock(hk_clock_now() + quarters); }
@@ -720,11 +722,11 @@ TEST_F(PurgeSurplus, NeedingItAgainDoesNotLetPaymentsRest)
     hk_purge_after_fork();
     tick();
     drop(take(120));
-    hk_payment_note(2 * kMib);
+    hk_payment_note_paid(2 * kMib);
     auto again = take(100);
-    EXPECT_FALSE(hk_purge_payment_rests());
-    hk_purge_regret(100 * kMib);
-    EXPECT_TRUE(hk_purge_payment_rests()) << "beyond what went so";
+    EXPECT_TRUE(hk_purge_demand_payment());
+    hk_regret(100 * kMib);
+    EXPECT_FALSE(hk_purge_demand_payment()) << "beyond what went so";
     drop(std::move(again));
 }
 
@@ -886,10 +888,10 @@ TEST_F(Purge, ARestEndsWhenTheProgramHasGrownAndMuchLiesIdle)
     Slabs live = make_idle(heap, 30 * HK_SLOTS_PER_SUPERSLAB);
     make_payments_rest();
     LargeBlock some(62 * kMib);
-    EXPECT_TRUE(hk_purge_payment_rests()) << "by 62 MiB";
+    EXPECT_FALSE(hk_purge_demand_payment()) << "by 62 MiB";
     EXPECT_EQ(pay(100 * kMib), 0u);
     LargeBlock more(4 * kMib);
-    EXPECT_FALSE(hk_purge_payment_rests()) << "by 66 MiB";
+    EXPECT_TRUE(hk_purge_demand_payment()) << "by 66 MiB";
     EXPECT_GT(pay(100 * kMib), 0u);
     some.free();
     more.free();
@@ -903,9 +905,9 @@ TEST_F(Purge, ARestEndsWhenALargeProgramHasGrownByHalf)
     make_payments_rest();
     const size_t half = hk_limit_in_use() / 2;
     LargeBlock some(half - 4 * kMib, HK_LARGE_MAPPING);
-    EXPECT_TRUE(hk_purge_payment_rests());
+    EXPECT_FALSE(hk_purge_demand_payment());
     LargeBlock more(6 * kMib, HK_LARGE_MAPPING);
-    EXPECT_FALSE(hk_purge_payment_rests());
+    EXPECT_TRUE(hk_purge_demand_payment());
     for (LargeBlock *block : {&most, &some, &more})
         block->free();
     give(live);
@@ -917,9 +919,9 @@ TEST_F(Purge, ARestDoesNotEndWhileLittleLiesIdle)
     const size_t idle = hk_heaps_idle_bytes();
     make_payments_rest();
     LargeBlock most(9 * idle), other(3 * idle);
-    EXPECT_TRUE(hk_purge_payment_rests());
+    EXPECT_FALSE(hk_purge_demand_payment());
     other.free();
-    EXPECT_FALSE(hk_purge_payment_rests());
+    EXPECT_TRUE(hk_purge_demand_payment());
     most.free();
     give(live);
 }
@@ -1088,6 +1090,23 @@ TEST_F(Purge, AnOwnerAtWorkOpensItsParcelsItself)
     EXPECT_EQ(slab->nfree, 1024 - 9);
     blocks.erase(blocks.begin() + 3);
     heap.give(blocks);
+}
+
+TEST_F(Purge, GrowthDoesNotPayWithWhatWasPrewarmed)
+{
+    make_cached(4);
+    hk_prewarmed_keep(3 * HK_SUPERSLAB_SIZE);
+    hk_purge_pay_large(100 * kMib);
+    EXPECT_EQ(cached_bytes(), 3 * HK_SUPERSLAB_SIZE);
+    Slabs pins = make_empty(3); /* in the same superslabs */
+    EXPECT_EQ(cached_bytes(), 0u);
+    EXPECT_EQ(pay(100 * kMib), 0u);
+    hk_purge_pay_large(100 * kMib);
+    EXPECT_EQ(empty_bytes(), 3 * (HK_SUPERSLAB_SIZE - HK_SLOT_SIZE));
+    hk_prewarmed_forget(SIZE_MAX);
+    hk_purge_pay_large(100 * kMib);
+    EXPECT_LT(empty_bytes(), HK_SUPERSLAB_SIZE);
+    give(pins);
 }
 
 TEST_F(Purge, AHeapThatStandsStillKeepsNeitherWarmSlotsNorEmptySlabs)
