@@ -268,8 +268,8 @@ HK_NEW_ALIGNED_NOTHROW(HK_FORM_ARRAY_ALIGNED, _ZnamSt11align_val_tRKSt9nothrow_t
 /* ---- Start ---- */
 
 /* A program whose own objects only use new and delete gets malloc from libc.c, too: what the C++ runtime takes from
- * malloc must not come from another. And what asks the loader is done before there is anybody who might hold its lock
- * and wait for us. */
+ * malloc must not come from another allocator. And the loader is asked now, before any thread can hold its lock and
+ * wait for us. */
 HK_CONSTRUCTOR static void hk_start_with_operators(HK_CONSTRUCTOR_ARGUMENTS)
 {
     hk_start_with_libc_names(argc, argv, environment);

@@ -209,7 +209,7 @@ static void *hk_reallocarray_whose(void *p, size_t count, size_t n)
 
 static size_t hk_usable_size_whose(void *p) { return hk_is_libcs(p) ? hk_libc.usable_size(p) : hk_usable_size(p); }
 
-/* Where a symbol of the C library leads for which we have a function. */
+/* Where a symbol of the C library is to lead, given our function of that name. */
 static uintptr_t hk_redirection_of(const char *name, uintptr_t ours)
 {
     if (strncmp(name, "__libc_", 7) == 0)

@@ -34,8 +34,8 @@ HK_EXPORT void *calloc(size_t count, size_t n) { return hk_calloc_any(count, n);
 
 HK_EXPORT void *realloc(void *p, size_t n) { return hk_realloc_any(p, n, "realloc"); }
 
-/* The realloc that the program uses, be it ours or that of a tool that stands before us (valgrind, a library with a
- * malloc of its own): as the C library does it, and as the block's free will be. */
+/* The realloc that the program uses: ours, or that of a tool that stands before us (valgrind, a library with a malloc
+ * of its own). The C library's reallocarray calls it as well, and the block's free will go the same way. */
 extern void *hk_realloc_in_use(void *p, size_t n) __asm__("realloc");
 
 HK_EXPORT void *reallocarray(void *p, size_t count, size_t n)

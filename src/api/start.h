@@ -5,10 +5,10 @@
 
 #include "base/base.h"
 
-/* The library is linked such that its constructors run before all others in the process (-z initfirst), as far as the
- * loader goes along: of the handlers of a fork, ours must be the last before it and the first after it, for other
- * libraries' take locks under which their threads allocate. So the C library may not know its environ yet; the loader
- * tells it. In a program that is linked with the archive they run before the program's own constructors. */
+/* The library is linked such that its constructors run before all others in the process (-z initfirst), if the loader
+ * does as it is told: our fork handlers must be the last to run before a fork and the first after it, since those of
+ * other libraries take locks under which their threads allocate. So the C library may not have set environ yet; the
+ * loader passes the environment. In a program that is linked with the archive they run before its own constructors. */
 #define HK_CONSTRUCTOR __attribute__((constructor(101)))
 #define HK_CONSTRUCTOR_ARGUMENTS \
     __attribute__((unused)) int argc, __attribute__((unused)) char **argv, char **environment

@@ -27,7 +27,7 @@
 #define HK_KIB ((size_t)1 << 10)
 #define HK_MIB ((size_t)1 << 20)
 
-/* Of the kernel, where pages are 4 KiB. */
+/* The kernel's huge pages, where its normal ones are 4 KiB. */
 #define HK_HUGE_PAGE (2 * HK_MIB)
 
 /* A slot is the unit of which slabs are made, a superslab the unit that the shared pool gets from the OS, a window

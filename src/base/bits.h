@@ -18,7 +18,7 @@ HK_INLINE uint64_t hk_rotate_right64(uint64_t x, unsigned n) { return x >> n | x
 HK_INLINE uint64_t hk_low_mask64(unsigned n) { return n >= 64 ? ~0ull : (1ull << n) - 1; }
 HK_INLINE uint32_t hk_low_mask32(unsigned n) { return n >= 32 ? ~0u : (1u << n) - 1; }
 
-/* Of the bits [begin, end) of a bitmap those that lie in word w, as bits of that. */
+/* Those bits of [begin, end) of a bitmap that lie in word w, as a mask of that word. */
 HK_INLINE uint64_t hk_word_mask64(unsigned w, unsigned begin, unsigned end)
 {
     unsigned first = w * HK_WORD_BITS;

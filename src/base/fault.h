@@ -48,7 +48,7 @@ HK_INLINE void hk_fault_note_late(struct hk_fault *to, struct hk_fault fault)
     hk_fault_note(to, fault);
 }
 
-/* Writes the message and aborts, or what else option on_error says. No lock may be held. */
+/* Writes the message and aborts, or does what option on_error says instead. No lock may be held. */
 HK_COLD void hk_fault_report(const struct hk_fault *fault, const char *call);
 
 /* For the end of slow paths: reports what was noted, if anything. */

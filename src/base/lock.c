@@ -4,7 +4,7 @@
 
 HK_TLS bool hk_lock_bypass;
 
-/* How often a waiter looks before it sleeps: critical sections last a microsecond at most. */
+/* How often a waiter looks before it sleeps: most critical sections are over within a microsecond. */
 #define HK_LOCK_SPINS 64
 
 HK_INLINE void hk_pause(void)

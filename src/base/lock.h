@@ -36,8 +36,9 @@ void hk_lock_wait(struct hk_lock *lock);
 void hk_lock_wake(struct hk_lock *lock);
 
 #if HK_DEBUG
-/* For tests: a thread sleeps for a millisecond at one in so many operations on locks, before it takes one or while it
- * holds it; 0 never. What lies between two locks, and is mostly too short to be interrupted, is then seen by others. */
+/* For tests: one in this many operations on locks sleeps for a millisecond, before the lock is taken or while it is
+ * held; 0 for never. Other threads then see what lies between two locks, which is mostly too short to be
+ * interrupted. */
 extern _Atomic uint32_t hk_lock_delays;
 void hk_lock_note_acquired(const struct hk_lock *lock, bool waited);
 void hk_lock_note_released(const struct hk_lock *lock);
@@ -93,7 +94,7 @@ HK_INLINE void hk_lock_release(struct hk_lock *lock)
         hk_lock_wake(lock);
 }
 
-/* For fork alone, which takes every lock there is: no check of ranks. */
+/* For fork, which takes every lock there is, and for a heap that is made during it: ranks are not checked. */
 HK_INLINE void hk_lock_seize(struct hk_lock *lock)
 {
     if (!hk_lock_try_raw(lock))

@@ -260,7 +260,8 @@ static void hk_warn_invalid(const struct hk_option_info *info, const char *varia
     hk_text_to_stderr(&text);
 }
 
-/* Of a character of a variable's name; one that no name of ours has, for small letters. */
+/* The lower case of a character of a variable's name; '?', which is in no name of ours, for one that has none: small
+ * letters, too. */
 static char hk_lower_of_upper(char c)
 {
     return c >= 'A' && c <= 'Z' ? (char)(c - 'A' + 'a') : c == '_' || (c >= '0' && c <= '9') ? c : '?';
@@ -308,7 +309,7 @@ void hk_options_init(char *const *environment)
         hk_options_print();
 }
 
-/* What has been done at the start. */
+/* True for options that are read at start only. */
 static bool hk_option_is_fixed(unsigned id)
 {
     return id == HK_OPTION_help || (id >= HK_OPTION_prewarm_superslabs && id <= HK_OPTION_prefault);

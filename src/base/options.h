@@ -17,7 +17,7 @@ enum hk_option_id {
 };
 
 enum hk_thp { HK_THP_AUTO, HK_THP_ALWAYS, HK_THP_NEVER };
-/* Kinds of events, bit by bit. */
+/* Kinds of events, one bit each. */
 enum hk_trace_kind { HK_TRACE_PURGE = 1, HK_TRACE_SLOT = 2, HK_TRACE_LRU = 4, HK_TRACE_DRAIN = 8 };
 /* A limit that is a percentage of the cgroup's memory limit, until it is known (heap/limit.c). */
 #define HK_LIMIT_PERCENT ((uint64_t)1 << 63)

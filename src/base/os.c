@@ -95,8 +95,9 @@ bool hk_os_unmap(void *p, size_t size, size_t committed)
     return true;
 }
 
-/* Maps with what the kernel gives first, and only if that is not aligned with a margin that is cut off again: the
- * kernel places mappings side by side, so that a size that is a multiple of the alignment mostly needs no margin. */
+/* Takes the address that the kernel gives first; only if that is not aligned, maps again with a margin and cuts the
+ * margin off. The kernel places mappings side by side, so a size that is a multiple of the alignment mostly needs no
+ * margin. */
 static void *hk_mmap_aligned(void *hint, size_t size, size_t alignment, int protection)
 {
     char *p = hk_mmap(hint, size, protection);
@@ -148,7 +149,7 @@ static bool hk_madvise(void *p, size_t size, int advice)
     return hk_counted(hk_syscall(SYS_madvise, (long)p, (long)size, advice, 0, 0, 0));
 }
 
-/* Emulators take MADV_DONTNEED for a hint and keep the content: one try tells. */
+/* Emulators treat MADV_DONTNEED as a hint and keep the content: one try tells. */
 static bool hk_purge_zeroes(void)
 {
     enum { UNKNOWN, YES, NO };
@@ -303,7 +304,8 @@ void hk_os_keep_stderr(void)
     hk_kept.inode = status.st_ino;
 }
 
-/* What was kept, unless the program has closed it, and has something else there by now. */
+/* The descriptor that was kept; 2 if none was, or if the program has closed it, and may have something else there by
+ * now. */
 static int hk_stderr(void)
 {
     struct stat status;
@@ -312,7 +314,8 @@ static int hk_stderr(void)
     return kept ? hk_kept.descriptor : 2;
 }
 
-/* How long a full pipe that does not block is waited for; once in vain, and no more until it takes something. */
+/* How long to wait for a full pipe that does not block. After one wait in vain there is no other until the pipe takes
+ * something. */
 #define HK_STDERR_PATIENCE_MS 200
 static _Atomic unsigned hk_stderr_waited_ms;
 

@@ -1,8 +1,8 @@
 /*
  * The operating system. The system calls that hakmem makes are in os.c, made directly and not through the C library
  * (but for clock_gettime and getauxval, which make none, and abort): no errno is touched, no cancellation point is met,
- * and nothing that interposes on mmap is called. Besides there is only what the C library calls when it makes the
- * maintenance thread for us, or sets a thread's destructor.
+ * and nothing that interposes on mmap is called. The rest is what the C library calls when it makes the
+ * maintenance thread for us, sets the signals that are blocked in it, or sets a thread's destructor.
  *
  * In steady state only mmap, munmap, mprotect, madvise, mremap and futex are used, so that a process in a seccomp
  * sandbox keeps running. Addresses and sizes are multiples of the page size unless a function says otherwise.
@@ -28,16 +28,17 @@ void *hk_os_reserve(size_t size, size_t alignment);
 bool hk_os_commit(void *p, size_t size);
 /* Readable, writable, zero pages at a multiple of alignment. */
 void *hk_os_map(size_t size, size_t alignment);
-/* The same, at an address if nothing lies there and it is aligned; else where there is room. */
+/* The same, at `hint` if that is aligned and nothing is mapped there; else wherever there is room. */
 void *hk_os_map_at(void *hint, size_t size, size_t alignment);
-/* committed: how much of it was readable and writable, for the count. */
+/* committed: how many bytes of it were readable and writable, for the counters. */
 bool hk_os_unmap(void *p, size_t size, size_t committed);
 /* Gives the pages back; the range reads as zeros afterwards. False if the kernel refused: then it may hold anything. */
 bool hk_os_purge(void *p, size_t size);
 /* Takes access, memory and commit charge from part of a reservation, which stays reserved. Works where hk_os_purge does
  * not (locked memory), but may split the mapping. */
 bool hk_os_decommit(void *p, size_t size);
-/* Makes read-only pages writable, and read-only again. executable: they are, and stay so. */
+/* Makes read-only pages writable, and read-only again. executable: whether they can be executed, which does not
+ * change. */
 bool hk_os_unprotect(void *p, size_t size, bool executable);
 bool hk_os_protect(void *p, size_t size, bool executable);
 /* Asks for huge pages. A refusal is of no consequence. Advice for a part of a mapping splits it. */
@@ -50,17 +51,17 @@ void *hk_os_resize_moving(void *p, size_t old_size, size_t new_size);
 void hk_os_futex_wait(_Atomic uint32_t *word, uint32_t expected);
 void hk_os_futex_wait_ms(_Atomic uint32_t *word, uint32_t expected, uint32_t ms);
 void hk_os_futex_wake(_Atomic uint32_t *word, int count);
-/* By a futex that nobody wakes: a sandbox has to allow these anyway. */
+/* Waits on a futex that nobody wakes: a sandbox must allow futex calls anyway. */
 void hk_os_sleep_ms(uint32_t ms);
 
 /* Names the calling thread, for ps and debuggers; up to 15 characters. */
 void hk_os_name_thread(const char *name);
-/* The start of a file, as far as there is room, with a NUL after it. */
+/* Reads the start of a file, as much as there is room for, and puts a NUL after it. */
 bool hk_os_read_file(const char *path, char *to, size_t size);
 /* Faults the pages of a range in; where the kernel cannot (before Linux 5.14), by touching them. Their content
  * stays. */
 void hk_os_populate(void *p, size_t size);
-/* Asks for no huge pages, likewise. */
+/* Asks for small pages only; the same holds of it as of hk_os_advise_huge. */
 bool hk_os_advise_small(void *p, size_t size);
 
 uint64_t hk_os_process_id(void);
@@ -70,8 +71,8 @@ size_t hk_os_address_space_limit(void);
 uint64_t hk_os_now_ms(void);
 /* Keeps standard error as it is now for hk_os_write_stderr, for programs that close it before they end. */
 void hk_os_keep_stderr(void);
-/* Writes all of a text to standard error; if that does not block and is full, it is waited for a fifth of a second,
- * once until it takes something again. */
+/* Writes all of a text to standard error. If that is full and does not block, waits for it up to a fifth of a second;
+ * after one wait in vain, not again until it has taken something. */
 void hk_os_write_stderr(const char *text, size_t length);
 _Noreturn void hk_os_abort(void);
 /* True if the process runs with privileges its caller lacks (AT_SECURE): then the environment is not to be trusted. */

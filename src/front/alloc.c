@@ -12,7 +12,7 @@
 #include "heap/magazine.h"
 #include "heap/remote.h"
 
-/* Every so many slow paths a thread's outbox is sent, so that what it holds does not wait for ever. */
+/* Once in this many slow paths a thread's outbox is sent, so that what it holds does not wait for ever. */
 #define HK_OUTBOX_PERIOD 256u
 
 void *hk_no_memory(void)
@@ -21,7 +21,8 @@ void *hk_no_memory(void)
     return NULL;
 }
 
-/* A thread's heap counts the slow paths of its thread: it stands still when the thread does, whoever enters it. */
+/* A thread's heap counts only the slow paths of its own thread: its tick stands still when the thread does, whoever
+ * else enters the heap. */
 static bool hk_heap_is_for_me(const struct hk_heap *heap) { return heap == hk_self.heap || heap == &hk_guests; }
 
 /* Enters the slow path of a heap: takes its lock and does what is due. */
@@ -115,7 +116,7 @@ static void *hk_alloc_large_try(size_t n, size_t alignment, enum hk_large_kind k
 
 static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool zero)
 {
-    const size_t all = (size_t)1 << HK_ADDRESS_BITS; /* more than there can be: nothing is given up for it */
+    const size_t all = (size_t)1 << HK_ADDRESS_BITS; /* more than can exist: no idle memory is given up for it */
     if (alignment > all || n > all - alignment)
         return hk_no_memory();
     n += n == 0;
@@ -203,11 +204,11 @@ static void hk_free_own(struct hk_heap *heap, unsigned cls, void *p, struct hk_f
     hk_heap_leave(heap, fault);
 }
 
-/* True if this is what the thread has put into its outbox last; the outbox has been used. */
+/* True if p is the block that the thread has put into its outbox last. The outbox has been used. */
 HK_INLINE bool hk_outbox_ends_with(const void *p) { return hk_get(hk_self.outbox_next - 1) == p; }
 
-/* Puts a block of another heap into the outbox; false if that has no room for it, if it is there already, if the key is
- * not that of a block, or if somebody must be woken. */
+/* Puts a block of another heap into the outbox. False if that has no room for it, if the block is the last one in it
+ * already, if the key is not a slab's, or if the maintenance thread must be woken. */
 HK_INLINE bool hk_free_to_outbox(void *p, hk_key key)
 {
     struct hk_thread *self = &hk_self;
@@ -222,7 +223,7 @@ HK_INLINE bool hk_free_to_outbox(void *p, hk_key key)
     return true;
 }
 
-/* Gives a block to its owner under the owner's lock; no other is held. */
+/* Gives a block to its owner under the owner's lock. The caller holds no other lock. */
 static void hk_free_direct(void *p, struct hk_fault *fault)
 {
     for (unsigned left = 1; left > 0;) {
@@ -262,7 +263,7 @@ void hk_free_any(void *p, const char *call)
         hk_maintain(&fault);
     } else {
         struct hk_heap *heap = hk_thread_heap();
-        /* Only now: until a thread has taken a heap over that is parked, others may adopt its slabs. */
+        /* Read only now: until the thread has taken a parked heap over, others may adopt that heap's slabs. */
         hk_key cls = hk_key_of_any(p) ^ hk_self.owner_key;
         if (cls < HK_NCLASSES)
             hk_free_own(heap, cls, p, &fault);

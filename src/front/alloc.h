@@ -9,8 +9,8 @@
 
 /* What malloc does when the magazine of a small size is empty, and for all larger sizes. */
 void *hk_malloc_slow(size_t n);
-/* What free does with a block that is not the calling thread's, when its magazine is full, and with all else. class is
- * p's key without the thread's owner key: a class only if the slab is the thread's. */
+/* What free does when the block is not the calling thread's, when its magazine is full, and in all other cases. cls is
+ * p's key XOR the thread's owner key: a size class only if the slab is the thread's. */
 void hk_free_slow(void *p, size_t cls);
 
 /* Sets errno to ENOMEM; returns NULL. */
@@ -24,11 +24,11 @@ void *hk_calloc_any(size_t count, size_t n);
 void *hk_malloc_aligned(size_t alignment, size_t n);
 /* As free. */
 void hk_free_any(void *p, const char *call);
-/* The same; reports a size above what may be used. */
+/* The same; a size above the block's usable size is reported. */
 void hk_free_sized(void *p, size_t n, const char *call);
 
-/* Bytes of a block that may be used; 0 for a pointer into no slab and to no large block. Where in a slab p points, and
- * whether into a block, is not looked at. */
+/* The usable size of a block; 0 if p points neither into a slab nor to the start of a large block. Where in a slab p
+ * points, and whether a block starts there, is not checked. */
 size_t hk_usable_size(const void *p);
 /* What may be used of a block that is allocated with n bytes. */
 size_t hk_good_size(size_t n);

@@ -18,7 +18,8 @@
  * Where there is no other thread nothing of this is needed, and it would do harm: a signal handler may fork, and what
  * it has interrupted, with locks held or memory on its way to the OS, goes on in parent and child when it returns. */
 
-/* How many forks of the thread are under way that it makes as the only one: by handlers of signals, one in another. */
+/* How many forks of the calling thread are under way that it began as the only thread; more than one if signal handlers
+ * fork within a fork. */
 static HK_TLS unsigned hk_forks_alone;
 
 static bool hk_fork_was_alone(void)

@@ -23,25 +23,26 @@ static _Atomic uint32_t hk_threads;
 
 #define HK_PASS_MS 500u
 #define HK_PASS_QUIET_MS 250u
-/* With so few slow paths in all, from one pass to the next, the process is quiet: it may have a timer or two. */
+/* A process that makes fewer slow paths than this from one pass to the next is quiet: it may have a timer or two. */
 #define HK_QUIET_TICKS 8u
-/* For so long: then nothing stays for the work that goes on; and if there was none at all, nothing for any other. */
+/* A process that has been quiet this long keeps no warm budget; and if it has made no slow path at all meanwhile,
+ * nothing that is idle stays, however young. */
 #define HK_QUIET_MS 1000u
-/* A process that has made no slow path for so long has nothing left whose time will come. */
+/* After this long without a slow path, the process has nothing left that is yet to come of age. */
 #define HK_SLEEP_AFTER_MS 3000u
 
 /* Stands still when the process does. */
 static uint32_t hk_process_ticks(void) { return hk_heaps_ticks() + hk_large_calls(); }
 
-/* Sequentially consistent, like all that ends and starts the thread: either a thread that begins to allocate sees that
- * it ends, or it sees that thread. */
+/* Sequentially consistent, like all that starts and ends the maintenance thread: either a thread that begins to
+ * allocate sees that it is ending, or the maintenance thread sees that thread. */
 static bool hk_is_last_thread(void) { return atomic_load_explicit(&hk_threads, memory_order_seq_cst) == 0; }
 
 /* Sleeps until a slow path wakes it, unless there has been one since `ticks` was read. */
 static void hk_maintenance_sleep(uint32_t ticks)
 {
     atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP, memory_order_seq_cst);
-    /* Slow paths look at the state without a fence: one that has just missed it is seen a little later. */
+    /* Slow paths read the state without a fence: one that has just missed the change is noticed after this wait. */
     hk_os_futex_wait_ms(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP, HK_PASS_MS);
     while (hk_process_ticks() == ticks && !hk_is_last_thread() && hk_maintenance_is_asleep())
         hk_os_futex_wait(&hk_maintenance_state, HK_MAINTENANCE_ASLEEP);
@@ -79,7 +80,7 @@ static void hk_maintenance_work(void)
     hk_fault_check(&fault, "free");
 }
 
-/* False if a thread has begun meanwhile that relies on this one. */
+/* False if a thread that relies on this one has begun meanwhile. */
 static bool hk_maintenance_end(void)
 {
     uint32_t none = HK_MAINTENANCE_NONE;
@@ -151,8 +152,9 @@ static bool hk_maintenance_create_large(void)
 #define HK_NEAR ((uintptr_t)256 << 10)
 
 /* True if pthread_create is the C library's own. A program, or a tool that looks after its threads, may have one that
- * takes a lock and allocates under it: called from within malloc, it would wait for itself. Nobody has a thrd_create of
- * their own, which knows no size of stacks. The loader, which knows whose a function is, would take a lock as well. */
+ * takes a lock and allocates under it: called from within malloc, it would wait for itself. Nobody replaces
+ * thrd_create, which cannot set the size of the stack. To ask the loader whose function it is would take a lock as
+ * well. */
 static bool hk_pthread_create_is_safe(void)
 {
     uintptr_t of_threads = (uintptr_t)&pthread_create, of_libc = (uintptr_t)&thrd_create;
@@ -169,8 +171,8 @@ static bool hk_maintenance_create(void)
     return created;
 }
 
-/* Returns when the thread runs: a sandbox that the program enters next must find nothing left to do. It waits for
- * nobody but the kernel, and not for ever. */
+/* Returns when the thread runs, so that nothing is left to be done if the program enters a sandbox next. It waits for
+ * the kernel alone, and not for ever. */
 HK_COLD static void hk_maintenance_start(void)
 {
     uint32_t none = HK_MAINTENANCE_NONE;

@@ -61,7 +61,7 @@ static void *hk_realloc_large(void *p, size_t n, const char *call)
     void *q = hk_realloc_pages(p, n);
     if (q == NULL)
         q = hk_realloc_move(p, usable, n);
-    if (HK_UNLIKELY(q == NULL) && (q = hk_realloc_pages(p, n)) != NULL) /* there is no room for both, but for one */
+    if (HK_UNLIKELY(q == NULL) && (q = hk_realloc_pages(p, n)) != NULL) /* there is no room for two, but for one */
         errno = saved;
     return q;
 }
@@ -120,7 +120,7 @@ HK_NOINLINE static void *hk_realloc_grow(void *p, size_t cls, size_t n, const ch
 void *hk_realloc_any(void *p, size_t n, const char *call)
 {
     hk_key cls = hk_key_of(p) ^ hk_self.owner_key;
-    /* The slab is mine, and the magazine tells that p was not freed last. */
+    /* The slab is mine, and p was not freed last: else it would lie on top of the magazine. */
     if (HK_LIKELY(cls < HK_NCLASSES && *hk_self.top[cls] != p && hk_self.top[cls] != HK_NO_MAGAZINE)) {
         size_t size = hk_classes[cls].size;
         if (HK_LIKELY(hk_realloc_stays(size, n)))

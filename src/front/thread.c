@@ -115,8 +115,8 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
     errno = saved;
 }
 
-/* A heap that its thread has left costs nothing more, and what a predecessor left is then local to a new thread; it is
- * not given to the few frees that the C library makes when a thread's destructors have run. A new heap must pay. */
+/* A parked heap costs nothing more, and makes what its last thread left local to the new one. But the few frees that
+ * the C library makes after a thread's destructors are not to take one. A new heap must pay. */
 #define HK_REQUESTS_FOR_PARKED_HEAP 8u
 
 static bool hk_thread_deserves_heap(struct hk_thread *self)
@@ -161,7 +161,7 @@ void hk_thread_after_fork(void)
 void hk_thread_send(struct hk_fault *fault)
 {
     struct hk_thread *self = &hk_self;
-    /* Without parcels nothing can be sent, unless others have sent it. */
+    /* Without parcels nothing can be sent; but an empty last place says that others have sent it. */
     if (self->outbox_next != NULL && hk_get(self->outbox_next - 1) != NULL && !hk_parcels_at_hand(self->heap))
         return;
     bool all = hk_outbox_send(self->heap, fault);
@@ -186,8 +186,8 @@ void hk_thread_send(struct hk_fault *fault)
     }
 }
 
-/* The place of the youngest block of a class in the calling thread's outbox, before `end`, that is the guests'. What is
- * no block in use is left for the guests to find. */
+/* The place in the calling thread's outbox, before `end`, of the youngest block of a class that belongs to the guests.
+ * A pointer that is no block in use is left for the guests to find. */
 static void *_Atomic *hk_outbox_find(unsigned cls, void *_Atomic *end)
 {
     for (void *_Atomic *place = end; --place >= hk_outbox_of(hk_self.heap);) {
@@ -201,7 +201,7 @@ static void *_Atomic *hk_outbox_find(unsigned cls, void *_Atomic *end)
 void *hk_thread_take_back(unsigned cls, struct hk_fault *fault)
 {
     struct hk_thread *self = &hk_self;
-    /* With parcels on their way to the guests, their bitmaps do not tell what was freed before. */
+    /* While parcels are on their way to the guests, their bitmaps do not show all that was freed before. */
     if (self->outbox_next == NULL || hk_parcels_are_pending(&hk_guests))
         return NULL;
     void *_Atomic *place = hk_outbox_find(cls, self->outbox_next);

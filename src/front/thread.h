@@ -4,9 +4,9 @@
  * NEW      has not called yet, or cannot have a destructor: all keys are taken.
  * GUEST    no heap, no magazines; draws from the guests' heap under its lock. Our thread destructor will run, unless
  *          the program has taken the first 32 keys (docs/threads.md).
- * RUNNING  has made so many requests that a heap pays; the heap's magazines are in its hands.
+ * RUNNING  has made enough requests for a heap to pay; the heap's magazines are in its hands.
  * EXITED   our thread destructor has run; the heap is parked. The C library and other destructors still free (and
- *          allocate): the thread is served like a guest, and stays that.
+ *          allocate): the thread is served like a guest, to its end.
  */
 #ifndef HK_FRONT_THREAD_H
 #define HK_FRONT_THREAD_H
@@ -23,8 +23,8 @@ struct hk_thread {
     uint8_t state;
     bool end_is_told;           /* our destructor will run */
     bool counted;               /* by the maintenance thread, as one that it works for */
-    uint32_t outbox_room;       /* bytes that the heap's outbox may take yet; 0, if there is none to be used */
-    void *_Atomic *outbox_next; /* its next place; NULL, if none was used */
+    uint32_t outbox_room;       /* bytes that the heap's outbox may still take; 0 if it is not to be used */
+    void *_Atomic *outbox_next; /* its next place; NULL if none has been used */
     uint32_t guest_requests;
     struct hk_heap *heap; /* NULL unless RUNNING */
 };
@@ -35,15 +35,15 @@ extern HK_TLS struct hk_thread hk_self;
 
 /* The calling thread's heap, for a request that takes the slow path; NULL if the thread is a guest. */
 struct hk_heap *hk_thread_heap(void);
-/* Counts the calling thread for maintenance, at the first of its allocations that take the slow path, of whatever size.
- * No lock held. */
+/* Counts the calling thread for maintenance, at its first allocation that takes a slow path, whatever the size. No lock
+ * held. */
 void hk_thread_register(void);
 /* In the child of a fork: a key that another thread was making is made anew. */
 void hk_thread_after_fork(void);
-/* Sends what the calling thread's outbox holds, whose heap's lock is held. */
+/* Sends what the calling thread's outbox holds. The lock of the thread's heap is held. */
 void hk_thread_send(struct hk_fault *fault);
-/* Takes a block of a class that is the guests' out of the calling thread's outbox, the youngest; NULL if there is none,
- * or it cannot be told whether it was freed twice. The lock of the thread's heap is held. */
+/* Takes the youngest block of the class that belongs to the guests back out of the calling thread's outbox; NULL if
+ * there is none, or if it cannot be told whether it was freed twice. The lock of the thread's heap is held. */
 void *hk_thread_take_back(unsigned cls, struct hk_fault *fault);
 /* Gives what the calling thread's magazines and outbox hold back to the slabs, and its warm slots to the pool. */
 void hk_thread_flush(struct hk_fault *fault);

@@ -16,6 +16,6 @@ void hk_clock_look(void)
     }
     uint32_t seen = hk_clock_now();
     uint32_t now = system - begun;
-    if ((int32_t)(now - seen) > 0) /* in vain if another was faster, who has moved it as far */
+    if ((int32_t)(now - seen) > 0) /* fails if another was faster, and has moved it as far */
         hk_replace(&hk_clock, &seen, now);
 }

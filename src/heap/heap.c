@@ -8,7 +8,7 @@
 
 /* ---- Slabs in bins ---- */
 
-/* With so many free blocks a slab leaves its bin. */
+/* The number of free blocks at which a slab leaves its bin. */
 static unsigned hk_bin_end(const struct hk_slab *slab, uint8_t bin)
 {
     unsigned nblocks = hk_slab_class(slab)->nblocks;
@@ -74,7 +74,7 @@ static void hk_heap_count_slab(struct hk_heap *heap, unsigned cls, int more)
 
 static void hk_heap_count_idle(struct hk_heap *heap, size_t more) { hk_add_visibly(&heap->idle_bytes, more); }
 
-/* Keeps the heap's sum of idle bytes, after a slab's free blocks changed or before the slab leaves the heap. */
+/* Updates the heap's sum of idle bytes, after a slab's free blocks have changed or before the slab leaves the heap. */
 static void hk_slab_account(struct hk_heap *heap, struct hk_slab *slab, unsigned idle)
 {
     hk_heap_count_idle(heap, ((size_t)idle - slab->idle_counted) * hk_slab_class(slab)->size);
@@ -85,8 +85,8 @@ static void hk_slab_mark_used(struct hk_slab *slab) { hk_set_visibly(&slab->used
 
 static unsigned hk_warm_room(const struct hk_heap *heap) { return HK_WARM_SLOTS << heap->warm_doubled; }
 
-/* True if slabs of a class leave their slots to the next ones of the heap, and take theirs, as they are; not if they
- * would have to give back what another class has touched, and not in a heap that no thread runs. */
+/* True if slabs of a class leave their slots, as they are, to the next slabs of the heap, and take over theirs. Not if
+ * they would have to give back what another class has touched, nor in a heap that no thread runs. */
 static bool hk_warm_serves(const struct hk_heap *heap, unsigned cls)
 {
     return hk_class_fills_slot(cls) && heap->state == HK_HEAP_RUNNING;
@@ -120,8 +120,8 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
     }
 }
 
-/* An empty slab is kept if it is all that a class has, so that a class that comes and goes does not open and release a
- * slab each time; but not a long run, and not by nobody. */
+/* An empty slab is kept if no other slab of its class has free blocks, so that a class that comes and goes does not
+ * open and release a slab each time; but not a long run, and not by the orphans' heap. */
 #define HK_KEEP_SLOTS_MAX 1
 
 void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
@@ -253,7 +253,7 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned cls)
     return acquired[0];
 }
 
-/* A heap that has begun so much without memory pays for it with idle memory. */
+/* A heap that has begun to use this many bytes that had no memory pays for them with idle memory. */
 #define HK_GROWTH_STEP HK_SUPERSLAB_SIZE
 
 static struct hk_slab *hk_heap_open_slab(struct hk_heap *heap, unsigned cls, struct hk_fault *fault)
@@ -383,8 +383,8 @@ void hk_heap_put_class(struct hk_heap *heap, unsigned class_number, void *const 
 
 /* ---- Guests ---- */
 
-/* A class gets slabs of its own when it has been asked for so often while the heap made no more than so many exchanges.
- * What guests cost is not counted: else many classes in turn would keep each other guests for ever. */
+/* A class gets slabs of its own when it has been asked for this often within a window of this many exchanges of the
+ * heap. Exchanges of guests are not counted: else many classes in turn would keep each other guests for ever. */
 #define HK_CLASS_GUEST_ALLOCS 32u
 #define HK_CLASS_GUEST_WINDOW 256u
 

@@ -141,7 +141,7 @@ bool hk_block_in_use(const void *p);
 
 /* ---- Slabs; the heap's lock is held ---- */
 
-/* How many slabs of a class the heap has; without the lock it decides only whether to look closer. */
+/* How many slabs of a class the heap has. Read without the lock, it only tells whether to look closer. */
 HK_INLINE uint32_t hk_heap_nslabs(const struct hk_heap *heap, unsigned cls)
 {
     return hk_look(&heap->classes[cls].nslabs);
@@ -172,14 +172,16 @@ unsigned hk_heap_take(struct hk_heap *heap, unsigned cls, void **end, unsigned w
                       struct hk_fault *fault);
 /* Takes one block, straight for the program; NULL without memory. */
 void *hk_heap_take_one(struct hk_heap *heap, unsigned cls, bool *fresh, struct hk_fault *fault);
-/* Puts the first of n blocks into its slab, which is the heap's and of the class, and those after it as long as they
- * are blocks of that slab in use. Returns how many are done with, which includes a first one that is refused. */
+/* Puts the first of n blocks into its slab, which belongs to the heap and is of the class, and then those after it for
+ * as long as they are blocks in use of the same slab. Returns how many are dealt with: at least one, since a first
+ * block that is refused counts. */
 unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *cls, void *const *blocks, unsigned n, uint32_t now,
                      struct hk_fault *fault);
 /* Puts n blocks of one class into their slabs. They are the heap's: slabs change their owner only when neither magazine
- * nor reserve holds a block of them. What is another's now was freed twice. */
+ * nor reserve holds a block of them. So a block that is another heap's by now was freed twice. */
 void hk_heap_put_class(struct hk_heap *heap, unsigned cls, void *const *blocks, unsigned n, struct hk_fault *fault);
-/* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. */
+/* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. Counts the
+ * allocation that asks, and so may decide otherwise the next time. */
 bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned cls);
 
 HK_INLINE void *_Atomic *hk_outbox_of(struct hk_heap *heap)

@@ -197,7 +197,7 @@ static void hk_slab_orphan(struct hk_slab *slab)
         struct hk_heap *from = hk_slab_owner(slab);
         if (from == NULL || hk_look(&from->state) != HK_HEAP_PARKED)
             return;
-        hk_lock_acquire(&hk_orphans.lock); /* of the two the one that others want more often */
+        hk_lock_acquire(&hk_orphans.lock); /* the one of the two that others want more often */
         bool locked = hk_lock_try(&from->lock);
         if (locked) {
             if (hk_slab_owner(slab) == from && from->state == HK_HEAP_PARKED && from->dissolving &&
@@ -302,9 +302,9 @@ size_t hk_heaps_running(void)
 
 /* ---- Fork ---- */
 
-/* Fork copies the pages of a process one after another while its other threads run, so what their magazines' tops and
- * entries say need not agree in the child; and a block in an outbox may have been freed after the page was copied by
- * which the child still reaches it. These blocks are given up: they count as live for ever. All else is guarded by
+/* Fork copies the pages of a process one after another while its other threads run on. So the tops and the entries of
+ * their magazines need not agree in the child; and a block in an outbox may have been freed after the page that still
+ * leads the child to it was copied. These blocks are given up: they count as live for ever. All else is guarded by
  * locks, which the forking thread holds. */
 void hk_heaps_after_fork(const void *surviving_thread)
 {

@@ -25,7 +25,8 @@ extern struct hk_heap *_Atomic hk_heaps;
 struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread);
 /* True if a heap waits for a thread; may be outdated. */
 bool hk_heaps_any_parked(void);
-/* The thread is gone: keeps slabs and magazines for the next one. Takes both locks. */
+/* The thread is gone: keeps its heap, with slabs and magazines, for the next one. Takes the lists' lock and the
+ * heap's. */
 void hk_heap_park(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Takes a slab with free blocks over from the guests, a parked heap or the orphans, for a heap whose lock is held; NULL
  * if none is to be had without waiting. It is the heap's then, but neither in a bin nor the one to refill from. */

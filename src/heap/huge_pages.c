@@ -51,9 +51,9 @@ void hk_huge_pages_after_fork(void) { hk_set(&hk_huge_time, HK_HUGE_TIME_MOST); 
 
 /* ---- Advice ---- */
 
-/* A heap is large when a superslab, and what the magazines of all threads may hold, are so small a part of what is in
- * use: they have memory then as a whole, though nobody has used it. It is dense when so little is idle that it does not
- * begin to pay for growth soon: it would pay with what it has just populated. */
+/* A heap is large when a superslab, and what the magazines of all threads may hold, are each at most a twentieth of
+ * what is in use: they have memory as a whole then, though nobody has used it. It is dense when so little is idle that
+ * it will not have to pay for growth soon: it would pay with what it has just populated. */
 static bool hk_heap_is_large_and_dense(void)
 {
     size_t part = hk_look(&hk_pool_counts.slots_active) * HK_SLOT_SIZE / HK_IDLE_PART;

@@ -26,7 +26,7 @@ void hk_huge_pages_populate(struct hk_superslab *superslab);
 void hk_huge_pages_took(uint64_t ms);
 /* Takes the advice back, if a superslab has it. The pool's lock is held. */
 void hk_huge_pages_end(struct hk_superslab *superslab);
-/* The same without the pool's lock, which is taken if it has. */
+/* The same for a caller that does not hold the pool's lock: takes it if the superslab has the advice. */
 void hk_huge_pages_end_unlocked(struct hk_superslab *superslab);
 /* A superslab was unmapped. The pool's lock is held. */
 void hk_huge_pages_forget(struct hk_superslab *superslab);

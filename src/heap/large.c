@@ -114,7 +114,7 @@ static struct hk_large *hk_record_begin(const struct hk_large *block)
     return record;
 }
 
-/* The record serves another block from now on. */
+/* Gives the record up: it may serve another block from now on. */
 static void hk_record_end(struct hk_large *record)
 {
     hk_lock_acquire(&hk_large_lock);
@@ -142,7 +142,7 @@ static hk_key hk_gone_large(const struct hk_large *record)
     return (hk_key)(hk_min(pages, HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
 }
 
-/* Memory that grows while other memory lies idle is paid for with that: the peak stays what is live. */
+/* Growth is paid for with memory that lies idle elsewhere: so the peak stays what is live. */
 static void hk_large_pay(size_t bytes);
 
 /* ---- Runs of superslabs ---- */
@@ -239,14 +239,14 @@ static bool hk_mapped_admit(size_t more)
     return allowed;
 }
 
-/* Gives up what lies idle, which may be what stands in the way. */
+/* Gives back what lies idle: it may be what stands in the way. */
 static void hk_idle_discard(void)
 {
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
     hk_superslabs_unmap_free(true);
 }
 
-/* hk_mapped_admit, if need be without what lies idle. */
+/* hk_mapped_admit; if it refuses, once more after what lies idle has gone. */
 static bool hk_mapping_admit(size_t more)
 {
     if (hk_mapped_admit(more))
@@ -255,7 +255,7 @@ static bool hk_mapping_admit(size_t more)
     return hk_mapped_admit(more);
 }
 
-/* Makes a block's mapping of what is cached. */
+/* Makes a block's mapping of what is cached; false if that has no room for it. */
 static bool hk_cached_take(struct hk_large *block, size_t size, size_t alignment, bool growing)
 {
     hk_lock_acquire(&hk_large_lock);
@@ -271,7 +271,7 @@ static bool hk_cached_take(struct hk_large *block, size_t size, size_t alignment
     return mapping.base != NULL;
 }
 
-/* Whether so much is cached in one place. */
+/* True if `size` bytes are cached in one place. */
 static bool hk_is_cached(size_t size, size_t alignment, bool medium)
 {
     hk_lock_acquire(&hk_large_lock);
@@ -304,7 +304,7 @@ static bool hk_mapping_extend(struct hk_large *record, size_t size, size_t *fres
     return extended;
 }
 
-/* Grown by, and not paid for yet: a superslab would go for each page. */
+/* Bytes of growth that are not paid for yet: if each page were paid for at once, a superslab would go for it. */
 static _Atomic size_t hk_owed;
 
 static void hk_large_pay(size_t bytes)
@@ -319,8 +319,8 @@ static size_t hk_mapping_size(size_t n) { return hk_max(hk_align_up(n, hk_os_pag
 /* Where a mapping that is made may begin. */
 static size_t hk_mapping_alignment(size_t size) { return size >= HK_HUGE_MIN ? HK_HUGE_PAGE : hk_os_page_size(); }
 
-/* For what a mapping is to have and was not touched yet. A medium one pays nothing: it would cut up what is cached for
- * large blocks. */
+/* Pays for bytes of a mapping that nobody has touched yet. A medium one pays nothing: it would cut up what is cached
+ * for large blocks. */
 static void hk_mapping_pay(size_t bytes, bool medium)
 {
     hk_surplus_regret_mappings(bytes);
@@ -505,7 +505,7 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
     return ok;
 }
 
-/* A mapping has another size, and may be a medium one no more; what it has grown by was admitted. */
+/* Counts the new size of a mapping, which may not be a medium one any more. What it has grown by was admitted. */
 static void hk_mapping_recount(struct hk_large *record, size_t size, bool medium, bool moved)
 {
     if (size < record->size)
@@ -579,8 +579,8 @@ bool hk_large_resize(void *p, size_t n)
     return record->mapping ? hk_mapping_resize(record, n) : hk_run_resize(record, n);
 }
 
-/* Where a mapping lies when it has its new size; NULL if it is as before. Its window is there first: to move back is no
- * way, since another thread may have a mapping there by then. */
+/* Gives a mapping its new size, wherever there is room. Returns its address, or NULL with nothing changed. The window
+ * is obtained first, as the mapping could not be moved back: another thread may have one in its place by then. */
 static char *hk_mapping_move(const struct hk_large *record, size_t size)
 {
     struct hk_window *window = hk_window_obtain();

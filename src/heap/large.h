@@ -21,11 +21,11 @@ enum hk_large_kind { HK_LARGE_ANY, HK_LARGE_MAPPING };
 /* n bytes at a multiple of alignment, all zero if so wished. HK_LARGE_MAPPING asks for a mapping whatever the size.
  * NULL without memory. No lock held but a heap's. */
 void *hk_large_alloc(size_t n, size_t alignment, enum hk_large_kind kind, bool zero);
-/* Blocks of no more than HK_MEDIUM_MAX that are mappings are so few that there may be another, of n bytes. */
+/* True if the mappings for blocks of up to HK_MEDIUM_MAX are few enough for another, of n bytes. */
 bool hk_large_takes_medium(size_t n);
 /* Frees the block at p, which had a LARGE key. False, with a fault, if somebody was faster, or p points into it. */
 bool hk_large_free(void *p, struct hk_fault *fault);
-/* 0 if no block starts at p, which has a LARGE key: then it points into one, or another thread has freed it. */
+/* The usable size of the block at p, which had a LARGE key; 0 if p points into one, or another thread has freed it. */
 size_t hk_large_usable(const void *p);
 /* What is wrong with p then. */
 struct hk_fault hk_large_fault(const void *p);

@@ -3,17 +3,18 @@
  *
  * What counts is what may be resident: slots in use and EMPTY ones, cached superslabs, large blocks, cached mappings;
  * and not hakmem's own structures. Above the soft limit idle memory goes before more is taken; above the hard limit
- * there is none.
+ * allocations fail.
  */
 #ifndef HK_HEAP_LIMIT_H
 #define HK_HEAP_LIMIT_H
 
 #include "base/base.h"
 
-/* True if so much more may be taken. The caller keeps the pool's lock until it has counted that, or two threads could
- * take the same room; what is counted is read without a lock. */
+/* True if `more` bytes may be taken. If they exceed the soft limit, may note that a purge is due. The caller keeps the
+ * pool's lock until it has counted the bytes, or two threads could take the same room; what is counted is read without
+ * a lock. */
 bool hk_limit_allows(size_t more);
-/* True if so much more would stay below both limits; for what need not be taken, so that nothing is purged for it. */
+/* True if `more` bytes would stay within both limits. For what need not be taken: nothing is purged for it. */
 bool hk_limit_leaves(size_t more);
 /* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_relieve. */
 extern _Atomic bool hk_limit_pressing;

@@ -12,8 +12,8 @@ void *const hk_no_magazine[HK_MAGAZINE_WORDS] __attribute__((aligned(HK_MAGAZINE
 
 /* ---- Capacity ---- */
 
-/* What a magazine starts with: 8 blocks, and fewer of those above 8 KiB; one where a thread with a few blocks of each
- * class would keep more than it uses. */
+/* What a magazine starts with: 8 blocks, fewer of those above 8 KiB, and one of the largest, of which a thread with a
+ * few blocks of each class would else keep more than it uses. */
 static unsigned hk_capacity_first(unsigned cls)
 {
     size_t size = hk_classes[cls].size;
@@ -42,8 +42,8 @@ static size_t hk_heap_budget(const struct hk_heap *heap)
     return hk_max(least, hk_min(heap->slab_bytes / 4, 4 * least));
 }
 
-/* Moves entries of magazines and parcels; the places may overlap. Where they do not memcpy would do, but of that GCC
- * makes string instructions if it knows that n is small, which take longer to start than the call. */
+/* Moves entries of magazines and parcels; the places may overlap. Where they do not, memcpy would do; but GCC makes
+ * string instructions of it if it knows that n is small, and these take longer to start than a call. */
 static void hk_blocks_move(void **to, void *const *from, unsigned n) { memmove(to, from, n * sizeof *to); }
 
 /* Sets the capacity of a magazine that holds no more than that; the bottom moves, so the entries do. */
@@ -130,8 +130,8 @@ void hk_reserve_empty(struct hk_heap *heap, unsigned cls, struct hk_fault *fault
     }
 }
 
-/* Puts the oldest n blocks of a magazine into its reserve, which is worth it for a magazine that has grown to the most
- * that its class may have: it was seen to take more and more. False if it is not that, or there is no room. */
+/* Puts the oldest n blocks of a magazine into its reserve. That is worth it only for a magazine that has grown to the
+ * largest that its class may have: it has asked for more and more. False if it is smaller, or if there is no room. */
 static bool hk_magazine_reserve(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], unsigned n)
 {
     struct hk_heap_class *c = &heap->classes[cls];
@@ -205,15 +205,17 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
     hk_heap_release_warm(heap);
 }
 
-/* A heap is busy when refills and flushes are so many in one step of hk_os_now_ms (1 to 10 ms, mostly 4) that they take
- * more than about a hundredth of the thread's time. Magazines grow only then, and shrink when the heap has not
- * been busy for a second: what is cached beyond that costs memory and gains nothing. Each eighth looks at the time. */
+/* A heap is busy when it makes this many refills and flushes in one step of hk_os_now_ms (1 to 10 ms, mostly 4): they
+ * then take more than about a hundredth of the thread's time. Magazines grow only then, and shrink when the heap has
+ * not been busy for a second: what is cached beyond that costs memory and gains nothing. Every eighth looks at the
+ * time. */
 #define HK_BUSY_REFILLS 128u
 #define HK_BUSY_LOOK 8u
 #define HK_BUSY_MS 1000u
 
-/* How many blocks may be borrowed until the next step, for each millisecond since the last one and four at most: each
- * costs a slow path, which is to be a small part of the thread's time also where that touches no page of its blocks. */
+/* How many blocks may be borrowed until the next step: this many for each millisecond since the last step, four
+ * milliseconds at most. Each block costs a slow path, and slow paths are to be a small part of the thread's time even
+ * if the thread touches no page of its blocks. */
 #define HK_BORROWED_PER_MS 1024u
 #define HK_BORROWED_MS_MOST 4u
 
@@ -240,7 +242,8 @@ static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], s
         heap->busy_at = heap->busy_step;
 }
 
-/* Classes for which malloc has not taken the slow path so long may lose capacity to those for which it does. */
+/* Classes for which malloc has not taken a slow path for this many ticks of the heap may lose capacity to those for
+ * which it does. */
 #define HK_VICTIM_AGE 256u
 #define HK_VICTIM_LOOKS 8u
 
@@ -345,7 +348,7 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLA
 
 /* ---- Borrowing ---- */
 
-/* True if malloc has no block of a medium class but those that have no memory. */
+/* True if malloc would have to take a block of a medium class that has no memory, as no other is free. */
 static bool hk_heap_wants_memory(const struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES])
 {
     return *tops[cls] == NULL && !hk_heap_has_idle_blocks(heap, cls);

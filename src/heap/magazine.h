@@ -15,7 +15,7 @@
 #include "heap/clock.h"
 #include "heap/heap.h"
 
-/* Where the top of a magazine points that has no capacity: both empty and full. */
+/* Where the top of a magazine without capacity points: it is both empty and full. */
 extern void *const hk_no_magazine[HK_MAGAZINE_WORDS];
 #define HK_NO_MAGAZINE ((void **)&hk_no_magazine[HK_MAGAZINE_WORDS - 1])
 
@@ -43,7 +43,8 @@ void *hk_magazine_borrow(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLA
  * first gives its older half to its reserve or to the slabs. */
 void hk_magazine_free(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], void *p, struct hk_fault *fault);
 /* Accepts those of n blocks that the heap owns: into its magazines, if tops is not NULL and the class has one, where
- * they wait to be handed out again; else into their slabs. Moves the others to the front, and returns how many. */
+ * they wait to be handed out again; else into their slabs. Moves the others to the front of `blocks`, and returns their
+ * number. */
 unsigned hk_heap_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
                         struct hk_fault *fault);
 /* Shrinks the magazines of a heap that has not been busy for a second. Refills and flushes do it first. */
@@ -54,7 +55,7 @@ HK_INLINE bool hk_magazines_are_due(const struct hk_heap *heap) { return heap->m
 void hk_magazine_flush(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine and its reserve, and leaves it without capacity. */
 void hk_magazine_close(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], struct hk_fault *fault);
-/* Gives the blocks in a magazine up, and its capacity: they count as live for ever. Its reserve stays. */
+/* Gives up the blocks in a magazine, which count as live for ever, and its capacity. Its reserve stays. */
 void hk_magazine_abandon(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES]);
 /* Gives what is in reserve to the slabs. */
 void hk_reserve_empty(struct hk_heap *heap, unsigned cls, struct hk_fault *fault);

@@ -80,8 +80,9 @@ static void hk_piece_cut(struct hk_mapping_cache *cache, struct hk_piece *piece,
         piece[0] = piece[1];
 }
 
-/* How much of a piece goes to who wants so much of it. If a rest is left it can be a mapping of its own: it does not
- * begin in the slot in which the part does, its window is there, and no huge page lies in both. */
+/* How much of a piece is given to a mapping that wants `size` bytes of it: all, unless the rest can be a mapping of its
+ * own. Such a rest does not begin in the slot in which the part does, its window is there, and no huge page lies in
+ * both. */
 static size_t hk_piece_part(const struct hk_piece *piece, size_t size)
 {
     const struct hk_mapping *mapping = &piece->mapping;
@@ -114,9 +115,9 @@ static bool hk_piece_discard(struct hk_mapping_cache *cache, struct hk_piece *pi
     return hk_cache_discard(cache, mapping);
 }
 
-/* Unmaps the end of a piece, so much or somewhat more: all of it if not enough would be left for another block. What is
- * left begins where it did, aligned as it was, and has whole huge pages if any. If the kernel refuses the piece stays
- * whole, with an end without memory. Returns bytes. */
+/* Unmaps `size` bytes or somewhat more at the end of a piece; all of it if not enough would be left for another block.
+ * What is left begins where it did, aligned as it was, and has whole huge pages if any. If the kernel refuses, the
+ * piece stays whole, with an end that has no memory. Returns bytes. */
 static size_t hk_piece_discard_part(struct hk_mapping_cache *cache, struct hk_piece *piece, size_t size)
 {
     struct hk_mapping *mapping = &piece->mapping;

@@ -18,9 +18,10 @@ struct hk_mapping {
     bool huge; /* advised for huge pages, as a whole */
 };
 
-/* So many pieces of large mappings are kept: as much as all may hold by default, if they are of 1 MiB each. */
+/* How many pieces of large mappings are kept: if they are of 1 MiB each, as much as all may hold by default. */
 #define HK_CACHED_LARGE 128u
-/* No more medium mappings are live at a time than can be kept: of more, each would be made anew each time. */
+/* How many pieces of medium mappings are kept, and how many such mappings may be live at a time: if there were more,
+ * each would be made anew each time. */
 #define HK_CACHED_MEDIUM 512u
 
 /* Keeps a mapping, in the place of the oldest if there is no other. */
@@ -32,16 +33,16 @@ void hk_mapping_discard(struct hk_mapping mapping, bool medium);
  * or `most` have gone, and only those that were freed before a time of hk_os_now_ms. Returns bytes. */
 size_t hk_mapping_cache_purge(size_t keep, uint64_t freed_before_ms, size_t most);
 
-/* Where there is room for so much: in the place that has least room, or, for what is to grow, most. NULL if there is
- * none. */
+/* Where `size` bytes are cached at a multiple of alignment: in the place that has least room, or, for a mapping that is
+ * to grow, most. NULL if there is no such place. */
 char *hk_mapping_cache_find(size_t size, size_t alignment, bool growing, bool medium);
-/* What is cached from an address on without a gap. */
+/* How many bytes are cached from an address on, without a gap. */
 size_t hk_mapping_cache_room(const char *base, bool medium);
-/* Gives a mapping what is cached right behind what it has, until that is `size` bytes: there is so much. It has huge
- * pages then if it had them, and so had all of that. */
+/* Extends a mapping into what is cached right behind it, until it has at least `size` bytes; as many are cached there.
+ * It is advised for huge pages then only if it was before, and all that it got was, too. */
 void hk_mapping_cache_give(struct hk_mapping *mapping, size_t size, bool medium);
 
-/* What is cached, of both kinds. */
+/* How many bytes are cached, of both kinds. */
 size_t hk_mapping_cache_bytes(void);
 
 /* Bytes in mappings: of live blocks, cached, about to be made and about to go. No lock guards it, so that who looks at

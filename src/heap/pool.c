@@ -23,8 +23,9 @@ static struct {
 
 /* ---- Carved superslabs by room ---- */
 
-/* Slabs of so many slots have superslabs that others do not use. What they leave would else serve small slabs, which
- * stay longer, and the next long one would find no room for its run, though most slots are free. */
+/* Slabs of this many slots or more have superslabs that others do not use. Otherwise small slabs, which stay longer,
+ * would take the slots that they leave, and the next long one would find no room for its run though most slots are
+ * free. */
 #define HK_LONG_RUN 8u
 
 static bool hk_class_is_long(unsigned cls) { return hk_classes[cls].slots >= HK_LONG_RUN; }
@@ -151,8 +152,9 @@ static void hk_empty_each(struct hk_superslab *superslab, void (*change)(struct 
 /* ---- Whose a slot was ---- */
 
 /* What a slot's blocks held is in the caches of the processor that wrote it, and so is what is known of the slot: a
- * heap that takes the slots of another moves all that line by line. So it takes its own if it finds them soon: in the
- * list of the class, and at the heads of others, so many of each. Heaps are told apart by the low byte of their ids. */
+ * heap that takes another heap's slots moves all that, line by line. So a heap takes slots of its own if it finds them
+ * soon: it looks at this many runs in the list of the class, and at the heads of this many other lists. Heaps are told
+ * apart by the low byte of their ids. */
 #define HK_OWN_LOOKS 4u
 
 static uint8_t hk_slot_user(hk_key key) { return (uint8_t)hk_key_index(key); }
@@ -163,7 +165,7 @@ static void hk_slots_set_user(struct hk_slab *slab, unsigned n, uint8_t user)
         hk_slab_slots(slab)[i].user = user;
 }
 
-/* Of the last slot of an EMPTY run, which is the first to be taken. */
+/* True if the user had the last slot of an EMPTY run, which is the first to be taken. */
 static bool hk_empty_is_of(const struct hk_slab *run, uint8_t user)
 {
     return hk_slab_slots(run)[run->slots - 1].user == user;
@@ -200,7 +202,7 @@ static void hk_populated_add(struct hk_superslab *superslab)
     hk_add_visibly(&hk_pool_counts.slots_populated, HK_SLOTS_PER_SUPERSLAB);
 }
 
-/* Slots of these are not populated any more. Returns the bytes of those that were. */
+/* Notes that these slots are not populated any more. Returns the bytes of those that were. */
 static size_t hk_populated_remove(struct hk_superslab *superslab, uint32_t slots)
 {
     unsigned n = hk_count_bits32(superslab->populated & slots);
@@ -234,7 +236,7 @@ static void hk_empty_renew(struct hk_slab *run)
     hk_empty_link(run);
 }
 
-/* A superslab for slabs of a class, and others like it; one to be populated, perhaps, if the caller does that
+/* Carves a superslab for slabs of a class, and others like it. populates: the caller populates it if it is to be
  * (hk_pool_unlock). */
 static struct hk_superslab *hk_superslab_carve(unsigned cls, bool populates)
 {
@@ -303,14 +305,14 @@ static struct hk_slab *hk_slots_take(struct hk_superslab *superslab, unsigned fi
     return &superslab->table->slabs[first];
 }
 
-/* The first of n free slots, of such as have memory if there are any. */
+/* The first of n free slots in a row: EMPTY ones if there are so many. */
 static unsigned hk_slots_find(const struct hk_superslab *superslab, unsigned n)
 {
     uint32_t empty = hk_runs32(superslab->empty, n);
     return hk_lowest_bit32(empty != 0 ? empty : hk_runs32(hk_free_slots(superslab), n));
 }
 
-/* The last slot of an EMPTY run, so that what is left is one run. */
+/* Takes the last slot of an EMPTY run, so that what is left is one run. */
 static struct hk_slab *hk_empty_take(struct hk_slab *run, unsigned cls)
 {
     if (run->cls == cls)
@@ -323,7 +325,8 @@ static struct hk_slab *hk_empty_take(struct hk_slab *run, unsigned cls)
     return hk_slots_take(last->superslab, last->slot, 1, 1);
 }
 
-/* A slot that nobody needs yet: an EMPTY one, so that it is not growth, and none that was populated for growth. */
+/* Takes a slot that nobody needs yet: only an EMPTY one, so that the heap does not grow by it, and none that was
+ * populated for growth. */
 static struct hk_slab *hk_acquire_spare(unsigned cls, uint8_t user)
 {
     struct hk_slab *run = hk_empty_find(cls, user);
@@ -577,7 +580,7 @@ static size_t hk_superslab_purge_slots(struct hk_superslab *superslab, uint32_t 
 struct hk_slot_purge {
     uint32_t empty_before;
     size_t keep, most; /* bytes */
-    bool spare;        /* what was populated: it is growth itself, and soon in use */
+    bool spare;        /* leaves what was populated: it is growth itself, and soon in use */
 };
 
 static size_t hk_empty_to_purge(const struct hk_slot_purge *purge)

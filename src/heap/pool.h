@@ -14,9 +14,9 @@
 
 #include "heap/superslab.h"
 
-/* Acquires one slot for the heap with a key (class is a preference only); if other threads want the pool's lock at the
- * same time, up to want of them, of which all but the first have been EMPTY. Returns how many. Adds to *grown the bytes
- * of them that have memory, but that nobody has used yet (huge_pages.h). Takes the pool's lock. */
+/* Acquires one slot for the heap with this key, preferably one that the class used last; if other threads want the
+ * pool's lock at the same time, up to `want` slots, all but the first of which were EMPTY. Returns how many. Adds to
+ * *grown the bytes of those that have memory which nobody has used yet (huge_pages.h). Takes the pool's lock. */
 unsigned hk_pool_acquire_slots(hk_key key, unsigned cls, struct hk_slab **out, unsigned want, size_t *grown);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. *grown and the lock as above. */
 struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned cls, size_t *grown);
@@ -30,8 +30,8 @@ void hk_pool_release_slots(struct hk_slab *const *slots, unsigned n);
 /* Gives the memory of slots back that have been EMPTY since before a time of the coarse clock: about `most` bytes at
  * most, and until `keep` bytes are left EMPTY. Returns bytes. Takes the pool's lock, and drops it for madvise. */
 size_t hk_pool_purge(uint32_t empty_before, size_t keep, size_t most);
-/* The same as a payment for growth: slots EMPTY for however long, but for those that were populated for growth and are
- * not used yet, which count as neither. */
+/* The same, as a payment for growth: of slots that have been EMPTY for any length of time. Those that were populated
+ * for growth, and are not used yet, neither go nor count as EMPTY. */
 size_t hk_pool_pay(size_t keep, size_t most);
 
 /* The slabs of a superslab that have an owner. Returns how many. The pool's lock is held. */

@@ -25,7 +25,7 @@ static bool hk_slab_may_have_holes(const struct hk_slab *slab, uint32_t used_bef
     return used_at != 0 && used_at < used_before && hk_slab_nfree(slab) != 0;
 }
 
-/* hk_holes_open for a slab that will have been looked at then. */
+/* hk_holes_open, which also notes that the slab has been looked at. */
 static bool hk_slab_open_holes(struct hk_holes *holes, struct hk_slab *slab)
 {
     hk_set_visibly(&slab->used_at, 0);
@@ -92,7 +92,8 @@ static size_t hk_slab_purge(struct hk_slab *slab, uint32_t used_before, struct h
     return bytes;
 }
 
-/* Walks over all slabs, from where the cursor stands, until `most` bytes have gone or so many slabs were looked at. */
+/* Walks over all slabs, from where the cursor stands, until `most` bytes have gone or `most_looks` slabs were looked
+ * at. */
 static void hk_purge_holes(struct hk_superslab_cursor *cursor, uint32_t used_before, size_t most, size_t most_looks,
                            size_t *bytes, struct hk_fault *fault)
 {
@@ -107,7 +108,7 @@ static void hk_purge_holes(struct hk_superslab_cursor *cursor, uint32_t used_bef
     }
 }
 
-/* Where the walk of those stands that give back only so much at a time; they do not wait for each other. */
+/* Where the walk of bounded purges stands. One of them walks at a time; the others do without, and do not wait. */
 static struct hk_superslab_cursor hk_purge_walk;
 static atomic_flag hk_purge_walk_taken = ATOMIC_FLAG_INIT;
 
@@ -185,7 +186,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
 
 /* ---- By amount ---- */
 
-/* What live blocks take, but for mappings, with those in magazines and what is idle in other heaps. */
+/* Bytes of live blocks, mappings excepted. Blocks in magazines, and what is idle in other heaps, count as live. */
 static size_t hk_live_bytes(const struct hk_heap *heap)
 {
     size_t absent =
@@ -195,11 +196,12 @@ static size_t hk_live_bytes(const struct hk_heap *heap)
     return hk_sub_sat(in_use, hk_look(&heap->idle_bytes) + absent);
 }
 
-/* Of each class so many slabs in a row may have been looked at before, until those behind them are given up; but not
- * before all have been looked at once. */
+/* After this many slabs in a row that have been looked at before, the rest of their class is left alone; but not until
+ * all slabs have been looked at once. */
 #define HK_SURPLUS_STALE 128u
 
-/* Gives holes of slabs back that are half free, those first that have become so last. Counts the work (surplus.h). */
+/* Gives back the holes of slabs that are at least half free, beginning with those that have become so last. Counts the
+ * work (surplus.h). */
 static size_t hk_heap_purge_holes(struct hk_heap *heap, size_t most, size_t *work)
 {
     size_t bytes = 0, slabs = 0, calls = hk_get(&hk_os_counts.madvise);
@@ -261,7 +263,7 @@ static void hk_purge_surplus(struct hk_heap *heap)
 /* When a slow path purged last; coarse clock. */
 static _Atomic uint32_t hk_ticked_at = 1;
 
-/* How much time has passed since the last tick; to one caller, to others that ask meanwhile 0. */
+/* How much time has passed since the last tick; one caller is told, others that ask meanwhile get 0. */
 static uint32_t hk_tick_passed(void)
 {
     hk_clock_look();

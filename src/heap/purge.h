@@ -30,12 +30,12 @@ extern struct hk_lock hk_purge_lock;
  * passes go on where the last one ended. */
 size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fault *fault);
 
-/* Purges about as much idle memory as is begun without memory, `grown` bytes, unless payments rest (payment.h): for
- * slabs of a heap whose lock is held; or for large blocks, which take of what large blocks have left first. Waits for no
+/* Unless payments rest (payment.h), purges about as much idle memory as has been begun without memory, `grown` bytes:
+ * for slabs of a heap whose lock is held; or for large blocks, with what others of these have left first. Waits for no
  * heap's lock. */
 void hk_purge_pay(size_t grown, struct hk_heap *heap);
 void hk_purge_pay_large(size_t grown);
-/* Whether growth is to pay now: hk_payment_demand, after a rest was ended that the process has outgrown. */
+/* Whether growth is to pay now: hk_payment_demand, after ending a rest that the process has outgrown. */
 bool hk_purge_demand_payment(void);
 
 /* For slow paths, now and then, no lock held: looks at the clock. alone: nobody else purges, so the caller does a

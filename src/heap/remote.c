@@ -5,7 +5,7 @@
 
 /* ---- Parcels ---- */
 
-/* Pushed by anybody, taken as a whole: no parcel is popped, so none can come back unnoticed in the middle of that. */
+/* Anybody may push, but a stack is only taken as a whole: as no single parcel is popped, there is no ABA problem. */
 static void hk_parcels_push(struct hk_parcel *_Atomic *stack, struct hk_parcel *parcel)
 {
     struct hk_parcel *head = hk_get(stack);
@@ -80,7 +80,7 @@ void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_f
 
 /* ---- Outbox ---- */
 
-/* Blocks that lie in an outbox: where, and who owns them as their keys say. */
+/* Blocks in an outbox: where they lie, and who owns them according to their keys. */
 struct hk_outbox_view {
     unsigned n;
     hk_key owners[HK_OUTBOX_BLOCKS];
@@ -94,8 +94,8 @@ HK_INLINE void hk_parcel_put(struct hk_parcel *parcel, unsigned n, void *_Atomic
     parcel->blocks[n] = p;
 }
 
-/* Sends the blocks that have the same owner as the first, which are often all, as far as there are parcels. What stays
- * is in view then. Returns how many were sent. */
+/* Sends the blocks that have the same owner as the first, often all of them, as far as there are parcels. What stays is
+ * in view then. Returns how many were sent. */
 static unsigned hk_outbox_send_first(struct hk_heap *heap, struct hk_outbox_view *view, struct hk_fault *fault)
 {
     void *_Atomic *outbox = hk_outbox_of(heap);

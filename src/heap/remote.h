@@ -32,7 +32,7 @@ void hk_parcel_keep(struct hk_heap *heap, struct hk_parcel *parcel);
 /* False if all parcels of a thread's heap are in use. */
 bool hk_parcels_at_hand(const struct hk_heap *heap);
 
-/* Sends what the outbox of a thread's heap holds; false if parcels are lacking, and something stays. */
+/* Sends what the outbox of a thread's heap holds; false if there were too few parcels, and something stays. */
 bool hk_outbox_send(struct hk_heap *heap, struct hk_fault *fault);
 
 /* Counts the blocks by class that have been freed and lie in a heap's outbox, or in parcels pending for it. */

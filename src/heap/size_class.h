@@ -74,8 +74,8 @@ HK_INLINE uint32_t hk_class_index(const struct hk_class *cls, uint64_t offset)
 }
 
 /* offset / size, if the size divides it; else more than any offset / size. Dividing by an odd number is multiplying by
- * its inverse; of what it does not divide, and of what has bits below the size's lowest, upper bits of the result are
- * set (H. S. Warren, Hacker's Delight, 10-17: test for zero remainder after division by a constant). */
+ * its inverse; if it does not divide the offset, or the offset has bits below the size's lowest, upper bits of the
+ * result are set (H. S. Warren, Hacker's Delight, 10-17: test for zero remainder after division by a constant). */
 HK_INLINE uint64_t hk_class_quotient(const struct hk_class *cls, uint64_t offset)
 {
     return hk_rotate_right64(offset * cls->odd_inverse, cls->twos);

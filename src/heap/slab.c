@@ -64,7 +64,7 @@ static void hk_slots_limit_touched(struct hk_slot *slots, unsigned nslots, size_
     }
 }
 
-/* Slabs that lie one behind the other have one colour after the other. */
+/* Slabs that are neighbours in memory have successive colours. */
 static size_t hk_colour_offset(struct hk_slab *slab, const struct hk_class *cls)
 {
     uint32_t number = (uint32_t)((uintptr_t)hk_slab_first_slot(slab) >> HK_SLOT_SHIFT) / cls->slots;
@@ -72,7 +72,8 @@ static size_t hk_colour_offset(struct hk_slab *slab, const struct hk_class *cls)
     return page * 4 * HK_KIB + colour * cls->colour_step;
 }
 
-/* A tail of this part of the slots that an earlier slab has touched, and this one never will, is given back. */
+/* A tail that an earlier slab has touched, and this one never will, is given back if it is at least this part of the
+ * slots. */
 #define HK_TAIL_PART 4u
 
 bool hk_class_has_tail(unsigned class_number)
@@ -141,7 +142,7 @@ void hk_slab_fini(struct hk_slab *slab)
     atomic_store_explicit(&slab->owner, NULL, memory_order_seq_cst);
 }
 
-/* True if the bits of a word are one row, which is what memory is that was never used, or was freed in order. */
+/* True if the set bits of a word are one row, as those of memory that was never used or was freed in order. */
 static bool hk_word_is_row(uint64_t bits, unsigned lowest)
 {
     uint64_t behind = bits + (bits & -bits); /* the bit behind the lowest run; no other is left of one run */

@@ -19,7 +19,7 @@
 struct hk_heap;
 
 #define HK_SLAB_WORDS (HK_SLAB_BLOCKS_MAX / HK_WORD_BITS)
-#define HK_SLAB_WORDS_NEAR 6u /* what of them has room in the descriptor */
+#define HK_SLAB_WORDS_NEAR 6u /* of these, how many have room in the descriptor */
 _Static_assert(HK_SLAB_WORDS == 32, "nonempty is a 32-bit mask of words");
 
 struct hk_slab {
@@ -35,11 +35,11 @@ struct hk_slab {
     uint16_t nfree;   /* may be read without the lock, to decide whether to look closer */
     uint16_t fresh_from;
     uint16_t nabsent;
-    uint16_t idle_counted; /* what of the idle blocks is in the owner's idle_bytes */
-    uint16_t settle_at;    /* with so many free blocks the slab belongs into another bin, or is to be released */
+    uint16_t idle_counted; /* how many of the idle blocks are in the owner's idle_bytes */
+    uint16_t settle_at;    /* the number of free blocks at which the slab changes its bin, or is released */
     uint8_t bin;           /* enum hk_bin, in heap.h */
     bool holed;            /* some page may be absent */
-    uint8_t opened;        /* how many are giving pages of it back, whose free blocks are out meanwhile (hole.h) */
+    uint8_t opened;        /* how many threads are giving pages of it back; the free blocks on these are out (hole.h) */
     uint8_t cls;           /* this and slots: constant from slab_init to release, then the pool's */
     uint8_t slots;
     uint8_t slot; /* of the superslab; constant */
@@ -70,8 +70,8 @@ HK_INLINE void hk_slots_join(struct hk_slot *slots, unsigned n)
         hk_set_visibly(&slots[i].head, (uint8_t)i);
 }
 
-/* One per superslab that has been cut into slots. The bitmaps are those of slabs with so many blocks that there is no
- * room in the descriptor. */
+/* One for each superslab that has been cut into slots. The bitmaps are for slabs with more blocks than the descriptor
+ * has room for. */
 struct hk_slot_table {
     struct hk_slot slots[HK_SLOTS_PER_SUPERSLAB];
     struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
@@ -129,7 +129,7 @@ HK_INLINE bool hk_slab_is_empty(const struct hk_slab *slab)
     return slab->nfree == hk_slab_class(slab)->nblocks && slab->opened == 0;
 }
 
-/* What a pointer is that is not the start of a block of the slab. */
+/* What is wrong with a pointer that is not the start of a block of the slab. */
 struct hk_fault hk_slab_fault(const struct hk_slab *slab, const void *p);
 /* The index of the block that starts at p in a slab of a class; false if none does. */
 HK_INLINE bool hk_slab_find(const struct hk_slab *slab, const struct hk_class *cls, const void *p, unsigned *index)
@@ -149,19 +149,20 @@ HK_INLINE bool hk_slab_index(const struct hk_slab *slab, const void *p, unsigned
 
 /* The end of what may have been written to in slots without a slab, in bytes from the first one's start. */
 size_t hk_slots_touched(const struct hk_slot *slots, unsigned nslots);
-/* Says of slots without a slab that their first bytes, so many, may have been written to. */
+/* Notes that the first `touched` bytes of slots without a slab may have been written to. */
 void hk_slots_set_touched(struct hk_slot *slots, unsigned nslots, size_t touched);
-/* True if slabs of the class leave so much of their slots unused that it is worth giving back (hk_slab_trim_tail). */
+/* True if slabs of the class leave enough of their slots unused to be worth giving back (hk_slab_trim_tail). */
 bool hk_class_has_tail(unsigned cls);
 /* True if slabs of the class are one slot, and use most of it. */
 HK_INLINE bool hk_class_fills_slot(unsigned cls) { return hk_classes[cls].slots == 1 && !hk_class_has_tail(cls); }
-/* Gives back what an earlier slab has touched of the slots and one of this class never will, unless that is part of a
- * huge page. Before hk_slab_init. */
+/* Gives back the part of the slots that an earlier slab has touched and one of this class never will, unless it is part
+ * of a huge page. To be called before hk_slab_init. */
 void hk_slab_trim_tail(struct hk_slab *slab, unsigned cls);
 /* Starts the life of a slab of a class in the ACTIVE slots that begin at slab, on behalf of owner: all blocks free,
  * keys written. What earlier slabs have not touched of the slots is fresh. The caller holds the owner's heap lock. */
 void hk_slab_init(struct hk_slab *slab, unsigned cls, struct hk_heap *owner);
-/* Ends it: no block is live. Keys become GONE, the owner NULL; the slots know what was touched of them. */
+/* Ends the life of a slab none of whose blocks is live. Keys become GONE, the owner NULL; the slots note how much of
+ * them was touched. */
 void hk_slab_fini(struct hk_slab *slab);
 /* Writes the owner into the slab and into the keys of its slots. */
 void hk_slab_set_owner(struct hk_slab *slab, struct hk_heap *owner);
@@ -179,10 +180,10 @@ HK_INLINE void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
     hk_set_visibly(&slab->free[w], word);
     slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
 }
-/* A row: blocks that lie next to each other, and come in the order of their addresses or against it. Fewer than so many
+/* A row: blocks that are neighbours in memory, in the order of their addresses or in the reverse. Fewer than this many
  * are not worth a look. */
 #define HK_ROW_MIN 8u
-/* The lowest of n blocks if they are a row; else NULL, as their two ends mostly tell. */
+/* The lowest of n blocks if they are a row; else NULL, which mostly the first and the last of them tell. */
 HK_INLINE char *hk_row_start(void *const *blocks, unsigned n, size_t size)
 {
     uintptr_t first = (uintptr_t)blocks[0], last = (uintptr_t)blocks[n - 1], length = (n - 1) * size;
@@ -193,7 +194,8 @@ HK_INLINE char *hk_row_start(void *const *blocks, unsigned n, size_t size)
         strays |= ((uintptr_t)blocks[i] - (uintptr_t)blocks[i - 1]) ^ step;
     return strays != 0 ? NULL : (char *)(last > first ? blocks[0] : blocks[n - 1]);
 }
-/* Marks a row of n blocks free that starts at p; false, and none is, if they are not all blocks of the slab in use. */
+/* Marks the row of n blocks that starts at p free. False, with none of them marked, if they are not all blocks of the
+ * slab in use. */
 bool hk_slab_put_row(struct hk_slab *slab, const struct hk_class *cls, const char *p, unsigned n);
 /* Marks the first of n blocks free, and those after it as long as they are blocks of the slab in use. Returns how
  * many. */

@@ -3,8 +3,8 @@
 #include "base/os.h"
 #include "heap/size_class.h"
 
-/* Stretches of one length, which serve in turn: when one's turn comes again, who had it has mostly gone. The lengths
- * are odd numbers of huge pages, and of slots: else the heads of all would lie in one set of the TLB. */
+/* Stretches of one length, which serve in turn: when one's turn comes again, the mapping that had it has mostly gone.
+ * The lengths are odd numbers of huge pages, and of slots: else the heads of all would lie in one set of the TLB. */
 struct hk_stretches {
     size_t size;
     uint32_t count;
@@ -17,7 +17,8 @@ _Static_assert(17 * HK_SLOT_SIZE >= HK_MEDIUM_MAX, "a medium mapping can grow as
 /* The long ones begin here, a multiple of a huge page; the short ones end here. Set once. */
 static _Atomic uintptr_t hk_stretches_at;
 
-/* So far below what the kernel places by itself: that reaches them when it has filled the room between. */
+/* How far the stretches lie below what the kernel places by itself, which reaches them only when it has filled the room
+ * between. */
 #define HK_STRETCHES_BELOW ((uintptr_t)64 << 30)
 
 /* 0 if there is no room for them. What the kernel chose at random stays random. */

@@ -281,8 +281,8 @@ static void hk_set_state(struct hk_superslab *superslab, enum hk_superslab_state
     superslab->state = (uint8_t)state;
 }
 
-/* The cache begins with this bound, and has learnt that more are wanted when what it let go was needed again within a
- * second, and that fewer are when what it kept grew old. The options bound both. */
+/* The first bound of the cache. It learns that more are wanted when what it let go is needed again within this time,
+ * and that fewer are when what it kept grows old. The options bound both. */
 #define HK_CACHED_FIRST ((size_t)64)
 #define HK_WANTED_AGAIN_MS 1000u
 
@@ -298,8 +298,8 @@ static void hk_lru_note_unwanted(size_t purged)
     hk_add_visibly(&hk_superslabs.wanted, -hk_min(purged, hk_superslabs.wanted));
 }
 
-/* A large block takes a superslab. Keys of slots that were here would name slabs that are no longer there; of an
- * earlier large block only the first key can be set. */
+/* Makes a superslab part of a large block. Keys that slots have left here would name slabs that are gone; an earlier
+ * large block can have left the first key only. */
 static void hk_superslab_make_large(struct hk_superslab *superslab)
 {
     _Atomic hk_key *keys = hk_key_at(superslab->base);
@@ -336,7 +336,7 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
         hk_lru_note_wanted(regretted);
 }
 
-/* Slots of carved superslabs are counted by the pool. */
+/* True if the limits allow n superslabs to be taken. Carved ones always are: the pool counts their slots. */
 static bool hk_superslabs_allowed(struct hk_superslab *first, size_t n, enum hk_superslab_state state)
 {
     return state == HK_SUPERSLAB_CARVED || hk_limit_allows((n - hk_count_resident(first, n)) * HK_SUPERSLAB_SIZE);

@@ -99,8 +99,8 @@ size_t hk_superslabs_max_cached(void);
  * out, so that no more will be reserved than is needed. True if something went. Lock not held. */
 bool hk_superslabs_unmap_free(bool scarce);
 
-/* What is to be prewarmed stays, though idle, until all goes: said before it is made ready, since a purge may come
- * meanwhile, and taken back for what there was no memory for. Bytes; no lock is needed. */
+/* How many bytes of prewarmed memory stay, though idle, until all goes. Added before the memory is made ready, since a
+ * purge may come meanwhile, and taken back for what there was no memory for. No lock is needed. */
 void hk_prewarmed_keep(size_t bytes);
 void hk_prewarmed_forget(size_t bytes);
 size_t hk_prewarmed_bytes(void);

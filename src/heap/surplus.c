@@ -4,11 +4,11 @@
 #include "base/options.h"
 #include "heap/clock.h"
 
-/* What is taken makes up for so many times as much that is freed. */
+/* Each byte that is taken makes up for this many that were freed. */
 #define HK_TAKEN_WEIGHT 8u
-/* So much must come from a slab that is looked into, or a call of the kernel, on average. */
+/* How many bytes each slab that is looked into, and each call of the kernel, must yield on average. */
 #define HK_HOLES_LEAST ((size_t)5 << 10)
-/* What is needed again so soon should not have gone; coarse clock. */
+/* What is needed again within this time should not have gone; coarse clock. */
 #define HK_SOON (2 * HK_CLOCK_SECOND)
 
 #define HK_UNKNOWN SIZE_MAX
@@ -19,7 +19,7 @@ static struct {
     size_t dropped;    /* freed, and not taken again: no more than the bound counts */
     bool dropping;     /* it has exceeded the bound, and not been made up for */
     bool backlog;      /* since then not all slabs have been looked into */
-    size_t holes_next; /* so much must be idle in slabs until holes are looked for again */
+    size_t holes_next; /* bytes that must be idle in slabs before holes are looked for again */
     /* Any thread: */
     _Atomic size_t gone;     /* in parts that may still turn out to be a mistake */
     _Atomic size_t left;     /* of them, and not needed again yet */

@@ -17,7 +17,7 @@ HK_COLD struct hk_fault hk_key_fault(const void *p, hk_key key)
     return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
 }
 
-/* Not entered, and never written to. */
+/* A window that was obtained and never entered, so nobody has written to it. */
 static struct hk_window *hk_spare_window; /* guarded by hk_meta_lock */
 
 struct hk_window *hk_window_obtain(void)

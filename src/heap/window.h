@@ -2,8 +2,8 @@
  * Windows: from any pointer to the key of its slot, in two loads and without a test.
  *
  * hk_map.entries has an entry per 4 GiB window: the distance, in keys, from hk_map.no_keys to the window's own array
- * of keys. An entry of zero so leads to no_keys, which is all zero, and NULL, foreign and huge pointers need no test of
- * their own: their key matches nobody. An entry is set once, before any block of its window is handed out, and never
+ * of keys. An entry of zero thus leads to no_keys, which is all zero: NULL, foreign and huge pointers need no test of
+ * their own, as their key matches nobody. An entry is set once, before any block of its window is handed out, and never
  * changes; it is read without ordering, because whoever holds a block got it from somebody who saw the entry.
  *
  * A key tells who owns the slot and what lies in it:
@@ -50,7 +50,8 @@ HK_INLINE _Atomic hk_key *hk_key_at(const void *p)
 {
     uint32_t slot = (uint32_t)((uintptr_t)p >> HK_SLOT_SHIFT); /* bits 16 to 47 of the address */
     intptr_t at = (uint16_t)slot;
-    /* Nothing: but it puts the number within the window into a register of its own, and saves free a copy. */
+    /* No instruction; but it has the number within the window put into a register of its own, which saves free a
+     * copy. */
     __asm__("" : "+r"(at) : "r"(slot));
     at += hk_map.entries[slot >> 16];
     return (_Atomic hk_key *)((uintptr_t)hk_map.no_keys + (uintptr_t)at * sizeof(hk_key));
@@ -64,12 +65,12 @@ HK_INLINE bool hk_is_user_address(const void *p) { return (uintptr_t)p >> HK_ADD
 /* For a pointer that may be anything. */
 HK_INLINE hk_key hk_key_of_any(const void *p) { return hk_is_user_address(p) ? hk_key_of(p) : 0; }
 
-/* The kind of a key: the class, of a slab's key. */
+/* The kind of a key; for a slab's key, its class. */
 HK_INLINE unsigned hk_key_kind(hk_key key) { return key & 0xff; }
 HK_INLINE uint32_t hk_key_index(hk_key key) { return key >> HK_KEY_SHIFT; }
 HK_INLINE bool hk_key_is_slabs(hk_key key) { return key != 0 && hk_key_kind(key) < HK_NCLASSES; }
 
-/* What is wrong with freeing a pointer that is no block, by its key, which is not that of a live one. */
+/* What is wrong with freeing a pointer that is no block, by its key, which is not a live block's. */
 struct hk_fault hk_key_fault(const void *p, hk_key key);
 
 /* A window by its number; NULL if nothing of ours lies there. */
@@ -101,7 +102,8 @@ bool hk_window_prepare(const void *p, size_t size);
 /* The same in two steps, for a caller that must not fail once the address is known. Returns a window that covers no
  * address yet; NULL without memory. Takes the META lock. */
 struct hk_window *hk_window_obtain(void);
-/* Makes it the window in which p lies, or keeps it for the next if that exists. Takes the META lock. */
+/* Makes it the window in which p lies; if there is one already, keeps it for the next that is obtained. Takes the META
+ * lock. */
 void hk_window_enter(struct hk_window *window, const void *p);
 /* Enters a superslab, or NULL, for the superslab-sized range that starts at base. The pool's lock is held. */
 void hk_window_set_superslab(const void *base, struct hk_superslab *superslab);

@@ -4,7 +4,7 @@
 
 #include "base/os.h"
 
-/* What is decided on as a whole, and on how many pages it is looked at. */
+/* A block is decided on in parts of this size, and this many pages of each are looked at. */
 #define HK_ZERO_PART (4 * HK_MIB)
 #define HK_ZERO_LOOKS 8u
 

@@ -1,11 +1,11 @@
 /*
  * Zeroing what was used before and may lack memory, for calloc of large blocks.
  *
- * To write zeros is fast where memory is: some 30 us for a MiB, where the kernel takes 60 to get it back and 500 to
- * give other. Where none is it is the worst: the kernel gives memory for each page, in 500 us for a MiB, and a large
- * table of which the program uses little is as large as it can be from then on. No call that a sandbox is sure to allow
- * tells which it is; but pages without memory read as zeros. So some are looked at: where most are zero, the program
- * has used less than it would cost to write to the others.
+ * Writing zeros is fast where there is memory: some 30 us for a MiB, while the kernel takes 60 to take the memory back
+ * and 500 to give other. Where there is none it is the worst choice: the kernel gives memory for each page, in 500 us
+ * for a MiB, and a large table of which the program uses little has all its memory from then on. No call that a sandbox
+ * is sure to allow tells which is the case; but pages without memory read as zeros. So some pages are looked at: where
+ * most of them are zero, the program has used less than it would cost to write to the others.
  */
 #ifndef HK_HEAP_ZERO_H
 #define HK_HEAP_ZERO_H
