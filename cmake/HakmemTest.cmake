@@ -1,28 +1,23 @@
 # How a test is declared. Used by tests/*/CMakeLists.txt.
 #
 #   hk_unit_test(name SOURCES a.cc [b.c ...]
-#                [NO_GTEST] [ARGS a ...] [ENV K=V ...] [DEFINES D ...] [TIMEOUT s] [LABELS l ...]
-#                [NOT_IN preset ...] [SERIAL])
+#                [NO_GTEST] [ARGS a ...] [ENV K=V ...] [DEFINES D ...] [TIMEOUT s] [SERIAL])
 #       A GoogleTest program linked with the core of the tests: all of src/, built with HK_DEBUG=1 (asserts, lock
 #       ranks) and HK_NO_LIBC_NAMES=1 (only hak_ and hk_ names, so malloc stays the C library's). Internal headers are
 #       found as "heap/slab.h"; they are C: include them between "c_begin.h" and "c_end.h", after the C++ headers
 #       (tests/support/cxx makes them readable to C++). NO_GTEST: a program with a main of its own, 0 is
-#       success. Runs in every preset (release, debug, tsan, asan, aarch64) but those of NOT_IN. HK_TEST_SLOWDOWN is
-#       how much longer than a plain run this one may take (1 plain, more under sanitizers and emulation): divide
+#       success. Runs in every preset (release, debug, tsan, asan, aarch64). HK_TEST_SLOWDOWN is how much longer than a plain run this one may take (1 plain, more under sanitizers and emulation): divide
 #       counts of repetitions by it.
 #
 #   hk_preload_test(name SOURCES a.c|a.cc ...
-#                   [ARGS a ...] [ENV K=V ...] [DEFINES D ...] [LIBRARIES l ...] [WORKING dir]
-#                   [ABORTS r | PASS_REGEX r] [TIMEOUT s] [LABELS l ...] [SERIAL])
+#                   [ARGS a ...] [ENV K=V ...] [DEFINES D ...] [TIMEOUT s] [SERIAL])
 #       A plain program, knowing nothing of hakmem, run with LD_PRELOAD=libhakmem.so and the variables of ENV; 0 is
-#       success. ABORTS: it must be ended by SIGABRT, having written a line that matches r (as in grep -E).
-#       PASS_REGEX: its output decides, and not its exit code (CTest's property of that name).
+#       success.
 #
 #   hk_linked_test(name SOURCES ... [STATIC_PIE | STATIC] ...the rest as hk_preload_test)
 #       The same, linked with libhakmem.a; STATIC_PIE and STATIC link the whole program statically.
 #
-#   hk_script_test(name COMMAND program args ... [ENV K=V ...] [WORKING dir] [PASS_REGEX r] [TIMEOUT s]
-#                  [LABELS l ...] [SERIAL])
+#   hk_script_test(name COMMAND program args ... [ENV K=V ...] [TIMEOUT s] [SERIAL])
 #       Any command, without preload. Its environment has HAKMEM_LIB and HAKMEM_ARCHIVE (libhakmem.so and .a),
 #       HAKMEM_SOURCE_DIR, HAKMEM_BUILD_DIR, HAKMEM_BUILD (the preset's name).
 #
@@ -95,27 +90,21 @@ endfunction()
 
 # _hk_test(name COMMAND ... options): what all tests have in common.
 function(_hk_test name)
-    cmake_parse_arguments(T "SERIAL" "TIMEOUT;WORKING;PASS_REGEX" "COMMAND;ARGS;ENV;LABELS" ${ARGN})
+    cmake_parse_arguments(T "SERIAL" "TIMEOUT" "COMMAND;ARGS;ENV;LABELS" ${ARGN})
     if(NOT T_TIMEOUT)
         set(T_TIMEOUT 60)
     endif()
     math(EXPR T_TIMEOUT "${T_TIMEOUT} * ${HK_TEST_SLOWDOWN}")
-    if(NOT T_WORKING)
-        set(T_WORKING "${CMAKE_CURRENT_BINARY_DIR}")
-    endif()
     get_filename_component(folder "${CMAKE_CURRENT_SOURCE_DIR}" NAME)
     set(labels ${folder} ${T_LABELS})
     set(environment ${HK_TEST_ENV} ${T_ENV})
-    add_test(NAME ${name} COMMAND ${T_COMMAND} ${T_ARGS} WORKING_DIRECTORY "${T_WORKING}")
+    add_test(NAME ${name} COMMAND ${T_COMMAND} ${T_ARGS} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
     set_tests_properties(${name} PROPERTIES
         ENVIRONMENT "${environment}"
         LABELS "${labels}"
         TIMEOUT ${T_TIMEOUT}
         RUN_SERIAL ${T_SERIAL}
         SKIP_RETURN_CODE 77)
-    if(T_PASS_REGEX)
-        set_tests_properties(${name} PROPERTIES PASS_REGULAR_EXPRESSION "${T_PASS_REGEX}")
-    endif()
 endfunction()
 
 # _hk_serial(): the word SERIAL where a caller's option of that name is set.
@@ -127,10 +116,7 @@ macro(_hk_serial)
 endmacro()
 
 function(hk_unit_test name)
-    cmake_parse_arguments(T "NO_GTEST;SERIAL" "TIMEOUT" "SOURCES;ARGS;ENV;DEFINES;LABELS;NOT_IN" ${ARGN})
-    if(HAKMEM_PRESET IN_LIST T_NOT_IN)
-        return()
-    endif()
+    cmake_parse_arguments(T "NO_GTEST;SERIAL" "TIMEOUT" "SOURCES;ARGS;ENV;DEFINES" ${ARGN})
     set(libraries hk_core)
     if(NOT T_NO_GTEST)
         list(APPEND libraries hk_gtest)
@@ -138,23 +124,18 @@ function(hk_unit_test name)
     _hk_serial()
     _hk_program(${name} SOURCES ${T_SOURCES} DEFINES ${T_DEFINES} LIBRARIES ${libraries})
     _hk_test(${name} COMMAND ${HK_TEST_LAUNCHER} $<TARGET_FILE:${name}> ARGS ${T_ARGS} ENV ${T_ENV}
-        TIMEOUT ${T_TIMEOUT} LABELS unit ${T_LABELS} ${serial})
+        TIMEOUT ${T_TIMEOUT} LABELS unit ${serial})
 endfunction()
 
 # _hk_plain_test(name ...): what hk_preload_test and hk_linked_test have in common. PREFIX: words before the program.
 function(_hk_plain_test name)
-    cmake_parse_arguments(T "SERIAL" "TIMEOUT;WORKING;PASS_REGEX;ABORTS"
-        "PREFIX;SOURCES;ARGS;ENV;DEFINES;LIBRARIES;LABELS" ${ARGN})
+    cmake_parse_arguments(T "SERIAL" "TIMEOUT" "PREFIX;SOURCES;ARGS;ENV;DEFINES;LABELS" ${ARGN})
     _hk_serial()
-    _hk_program(${name} SOURCES ${T_SOURCES} DEFINES ${T_DEFINES} LIBRARIES ${T_LIBRARIES})
+    _hk_program(${name} SOURCES ${T_SOURCES} DEFINES ${T_DEFINES})
     target_compile_options(${name} PRIVATE ${HK_TEST_AS_WRITTEN})
-    set(expect "")
-    if(T_ABORTS)
-        set(expect "${CMAKE_SOURCE_DIR}/tests/support/expect_abort" "${T_ABORTS}")
-    endif()
     # By env and not as properties of the test: what watches the program runs without them.
-    _hk_test(${name} COMMAND ${expect} env ${T_PREFIX} ${T_ENV} $<TARGET_FILE:${name}> ARGS ${T_ARGS}
-        TIMEOUT ${T_TIMEOUT} WORKING ${T_WORKING} PASS_REGEX ${T_PASS_REGEX} LABELS ${T_LABELS} ${serial})
+    _hk_test(${name} COMMAND env ${T_PREFIX} ${T_ENV} $<TARGET_FILE:${name}> ARGS ${T_ARGS}
+        TIMEOUT ${T_TIMEOUT} LABELS ${T_LABELS} ${serial})
 endfunction()
 
 function(hk_preload_test name)
@@ -180,7 +161,7 @@ function(hk_linked_test name)
 endfunction()
 
 function(hk_script_test name)
-    cmake_parse_arguments(T "SERIAL" "TIMEOUT;WORKING;PASS_REGEX" "COMMAND;ENV;LABELS" ${ARGN})
+    cmake_parse_arguments(T "SERIAL" "TIMEOUT" "COMMAND;ENV" ${ARGN})
     if(NOT native)
         return()
     endif()
@@ -189,5 +170,5 @@ function(hk_script_test name)
         ENV HAKMEM_LIB=$<TARGET_LINKER_FILE:hakmem> HAKMEM_ARCHIVE=$<TARGET_FILE:hakmem_static>
             HAKMEM_SOURCE_DIR=${CMAKE_SOURCE_DIR} HAKMEM_BUILD_DIR=${CMAKE_BINARY_DIR} HAKMEM_BUILD=${HAKMEM_PRESET}
             ${T_ENV}
-        TIMEOUT ${T_TIMEOUT} WORKING ${T_WORKING} PASS_REGEX ${T_PASS_REGEX} LABELS script ${T_LABELS} ${serial})
+        TIMEOUT ${T_TIMEOUT} LABELS script ${serial})
 endfunction()

@@ -8,6 +8,7 @@
 #include "front/hot_path.h"
 #include "front/memory.h"
 #include "front/realloc.h"
+#include "front/thread.h"
 #include "heap/limit.h"
 
 HK_CONSTRUCTOR static void hk_start_with_interface(HK_CONSTRUCTOR_ARGUMENTS) { hk_start(environment); }
@@ -23,14 +24,7 @@ HK_EXPORT void *hak_calloc(size_t count, size_t n) { return hk_calloc_any(count,
 
 HK_EXPORT void *hak_realloc(void *ptr, size_t n) { return hk_realloc_any(ptr, n, "hak_realloc"); }
 
-HK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t n)
-{
-    if (!hk_is_power_of_two(alignment)) {
-        errno = EINVAL;
-        return NULL;
-    }
-    return hk_malloc_aligned(alignment, n);
-}
+HK_EXPORT void *hak_aligned_alloc(size_t alignment, size_t n) { return hk_aligned_alloc(alignment, n); }
 
 HK_EXPORT size_t hak_usable_size(const void *ptr) { return hk_usable_size(ptr); }
 

@@ -46,15 +46,7 @@ HK_EXPORT void *reallocarray(void *p, size_t count, size_t n)
     return hk_realloc_in_use(p, size);
 }
 
-/* C17 7.22.3.1: an alignment that is not a power of two is not supported. */
-HK_EXPORT void *aligned_alloc(size_t alignment, size_t n)
-{
-    if (!hk_is_power_of_two(alignment)) {
-        errno = EINVAL;
-        return NULL;
-    }
-    return hk_malloc_aligned(alignment, n);
-}
+HK_EXPORT void *aligned_alloc(size_t alignment, size_t n) { return hk_aligned_alloc(alignment, n); }
 
 /* glibc rounds the alignment up to a power of two. */
 HK_EXPORT void *memalign(size_t alignment, size_t n)
@@ -84,10 +76,8 @@ HK_EXPORT void *valloc(size_t n) { return hk_malloc_aligned(hk_os_page_size(), n
 HK_EXPORT void *pvalloc(size_t n)
 {
     size_t page = hk_os_page_size();
-    if (n > (size_t)PTRDIFF_MAX - page) {
-        errno = ENOMEM;
-        return NULL;
-    }
+    if (n > (size_t)PTRDIFF_MAX - page)
+        return hk_no_memory();
     return hk_malloc_aligned(page, n == 0 ? page : hk_align_up(n, page));
 }
 

@@ -18,7 +18,7 @@ static void hk_prewarm_at_start(void)
     bool populate = hk_option(prefault);
     if (hk_option(prewarm_superslabs) != 0)
         hk_prewarm_superslabs(hk_option(prewarm_superslabs), 0, populate);
-    for (unsigned band = 0; band < sizeof hk_prewarm_bands / sizeof hk_prewarm_bands[0]; band++) {
+    for (unsigned band = 0; band < HK_COUNT(hk_prewarm_bands); band++) {
         uint64_t n = hk_option_load((enum hk_option_id)(HK_OPTION_prewarm_superslabs_c0 + band));
         if (n != 0)
             hk_prewarm_superslabs(n, hk_class_of(hk_prewarm_bands[band]), populate);
@@ -36,7 +36,7 @@ void hk_start(char **environment)
         hk_os_keep_stderr();
     hk_fork_init();
     hk_limit_resolve("");
-    hk_superslabs_start();
+    hk_superslabs_read_limit();
     hk_prewarm_at_start();
 }
 

@@ -189,7 +189,7 @@ static const struct hk_option_info *hk_option_find(const char *name)
 
 static void hk_profile_apply(uint64_t profile)
 {
-    for (size_t i = 0; i < sizeof hk_profile_settings / sizeof hk_profile_settings[0]; i++)
+    for (size_t i = 0; i < HK_COUNT(hk_profile_settings); i++)
         if (hk_profile_settings[i].profile == profile)
             hk_option_store(hk_profile_settings[i].option, hk_profile_settings[i].value);
 }

@@ -16,12 +16,12 @@ struct hk_trace_field {
 
 void hk_trace_write(const char *event, const struct hk_trace_field *fields, size_t n);
 
-#define hk_trace(kind, event, ...)                                                    \
-    do {                                                                              \
-        if (HK_UNLIKELY((hk_option(trace) & (kind)) != 0)) {                          \
-            const struct hk_trace_field hk_fields[] = {__VA_ARGS__};                  \
-            hk_trace_write(event, hk_fields, sizeof hk_fields / sizeof hk_fields[0]); \
-        }                                                                             \
+#define hk_trace(kind, event, ...)                                   \
+    do {                                                             \
+        if (HK_UNLIKELY((hk_option(trace) & (kind)) != 0)) {         \
+            const struct hk_trace_field hk_fields[] = {__VA_ARGS__}; \
+            hk_trace_write(event, hk_fields, HK_COUNT(hk_fields));   \
+        }                                                            \
     } while (0)
 
 #endif

@@ -77,7 +77,7 @@ static void *hk_alloc_class_try(unsigned cls, enum hk_wish wish, bool *fresh, st
         hk_magazine_note_alloc(heap, cls, hk_self.top);
         bool checked = hk_self.owner_key == HK_KEY_NOBODY; /* and no magazine is used */
         bool one = wish == HK_WISH_FRESH || checked;
-        guest = p == NULL && hk_heap_is_guest_for(heap, cls);
+        guest = p == NULL && hk_heap_count_guest_alloc(heap, cls);
         if (guest)
             p = hk_thread_take_back(cls, fault);
         if (p == NULL && wish != HK_WISH_ALIGNED && !checked)
@@ -191,6 +191,15 @@ void *hk_malloc_aligned(size_t alignment, size_t n)
     return p != NULL ? p : hk_alloc_class(cls, HK_WISH_ALIGNED, &fresh);
 }
 
+void *hk_aligned_alloc(size_t alignment, size_t n)
+{
+    if (!hk_is_power_of_two(alignment)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return hk_malloc_aligned(alignment, n);
+}
+
 /* ---- Free ---- */
 
 static void hk_free_own(struct hk_heap *heap, unsigned cls, void *p, struct hk_fault *fault)
@@ -231,7 +240,7 @@ static void hk_free_direct(void *p, struct hk_fault *fault)
         if (HK_UNLIKELY(owner == NULL))
             return;
         hk_heap_enter(owner, fault);
-        left = hk_heap_accept(owner, &p, 1, NULL, fault); /* one, if the slab was adopted meanwhile */
+        left = hk_magazine_accept(owner, &p, 1, NULL, fault); /* one, if the slab was adopted meanwhile */
         owner->counts.direct_frees += left == 0;
         hk_heap_leave(owner, fault);
     }
@@ -253,7 +262,7 @@ static void hk_free_others(struct hk_heap *heap, void *p, struct hk_fault *fault
     hk_free_direct(p, fault);
 }
 
-void hk_free_any(void *p, const char *call)
+static void hk_free_any(void *p, const char *call)
 {
     if (p == NULL)
         return;
@@ -378,7 +387,7 @@ void hk_free_batch(void *const *blocks, size_t count)
         if (n > 0) {
             struct hk_fault fault = HK_NO_FAULT;
             hk_heap_enter(heap, &fault);
-            unsigned left = hk_heap_accept(heap, slab_blocks, n, NULL, &fault);
+            unsigned left = hk_magazine_accept(heap, slab_blocks, n, NULL, &fault);
             hk_heap_leave(heap, &fault);
             while (left > 0)
                 hk_free_direct(slab_blocks[--left], &fault);

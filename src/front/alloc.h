@@ -22,9 +22,9 @@ void *hk_malloc_growing(size_t n);
 void *hk_calloc_any(size_t count, size_t n);
 /* alignment is a power of two. */
 void *hk_malloc_aligned(size_t alignment, size_t n);
-/* As free. */
-void hk_free_any(void *p, const char *call);
-/* The same; a size above the block's usable size is reported. */
+/* The same; an alignment that is not a power of two is not supported (C17 7.22.3.1), and errno EINVAL. */
+void *hk_aligned_alloc(size_t alignment, size_t n);
+/* As free; a size above the block's usable size is reported. */
 void hk_free_sized(void *p, size_t n, const char *call);
 
 /* The usable size of a block; 0 if p points neither into a slab nor to the start of a large block. Where in a slab p

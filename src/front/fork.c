@@ -22,7 +22,7 @@
  * fork within a fork. */
 static HK_TLS unsigned hk_forks_alone;
 
-static bool hk_fork_was_alone(void)
+static bool hk_fork_end_alone(void)
 {
     if (HK_LIKELY(hk_forks_alone == 0))
         return false;
@@ -74,7 +74,7 @@ static void hk_fork_release(void)
 
 static void hk_fork_parent(void)
 {
-    if (hk_fork_was_alone())
+    if (hk_fork_end_alone())
         return;
     hk_fork_release();
     if (hk_streams_can_be_locked())
@@ -83,7 +83,7 @@ static void hk_fork_parent(void)
 
 static void hk_fork_child(void)
 {
-    if (hk_fork_was_alone()) {
+    if (hk_fork_end_alone()) {
         hk_purge_forget();
         return;
     }

@@ -204,7 +204,7 @@ void hk_maintain(struct hk_fault *fault)
 {
     if (hk_superslabs_are_too_many())
         hk_superslabs_purge(hk_superslabs_max_cached(), UINT64_MAX, HK_TRIM_MAX);
-    if (hk_limit_is_pressing() && hk_limit_relieve())
+    if (hk_limit_is_pressing() && hk_limit_take_pressing())
         hk_purge(HK_PURGE_ALL, 0, SIZE_MAX, fault);
     uint32_t state = hk_get(&hk_maintenance_state);
     if (state == HK_MAINTENANCE_ASLEEP)

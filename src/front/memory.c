@@ -14,13 +14,6 @@ HK_COLD void hk_reclaim(struct hk_fault *fault)
     hk_superslabs_unmap_free(true);
 }
 
-void hk_thread_idle(void)
-{
-    struct hk_fault fault = HK_NO_FAULT;
-    hk_thread_flush(&fault);
-    hk_fault_check(&fault, "hak_thread_idle");
-}
-
 size_t hk_prewarm_superslabs(size_t n, unsigned cls, bool populate)
 {
     const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
@@ -41,7 +34,7 @@ size_t hk_prewarm(size_t n, size_t count)
     unsigned cls = hk_class_of(n);
     size_t slab_blocks = hk_classes[cls].nblocks;
     size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / hk_classes[cls].slots * slab_blocks;
-    size_t got = hk_prewarm_superslabs((count + per_superslab - 1) / per_superslab, cls, true) * per_superslab;
+    size_t got = hk_prewarm_superslabs(hk_div_up(count, per_superslab), cls, true) * per_superslab;
     return hk_min(got, count);
 }
 

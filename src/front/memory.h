@@ -8,8 +8,6 @@
 
 /* For when memory has run out: gives all that lies idle anywhere back to the OS, so that another try is worth while. */
 void hk_reclaim(struct hk_fault *fault);
-/* Gives what the calling thread's magazines and outbox hold back to the slabs. */
-void hk_thread_idle(void);
 /* Makes n superslabs ready for blocks of a class; see hk_pool_prewarm. Populated ones stay until
  * hk_trim(HK_PURGE_ALL). */
 size_t hk_prewarm_superslabs(size_t n, unsigned cls, bool populate);

@@ -72,8 +72,8 @@ HK_COLD static void *hk_realloc_refuse_block(const void *p, const char *call)
     struct hk_slab *slab;
     unsigned index;
     struct hk_fault fault = HK_NO_FAULT;
-    if (hk_block_slab(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault))
-        fault = hk_fault_double_free(slab, index);
+    if (hk_slab_of_or_fault(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault))
+        fault = hk_slab_double_free(slab, index);
     return hk_realloc_refuse(fault, call);
 }
 

@@ -68,7 +68,7 @@ static uint32_t hk_exit_key_make(void)
     return HK_EXIT_KEY_READY;
 }
 
-static bool hk_exit_key_ready(void)
+static bool hk_exit_key_obtain(void)
 {
     uint32_t state = atomic_load_explicit(&hk_exit_key_state, memory_order_acquire);
     if (HK_UNLIKELY(state == HK_EXIT_KEY_NONE) &&
@@ -85,7 +85,7 @@ static bool hk_exit_key_ready(void)
 HK_COLD static void hk_thread_begin(struct hk_thread *self)
 {
     int saved = errno;
-    if (!hk_exit_key_ready())
+    if (!hk_exit_key_obtain())
         return; /* try again at the next call */
     /* Not if the C library allocates for it: this call may come out of pthread_setspecific doing just that. */
     self->state = HK_THREAD_GUEST;
@@ -119,7 +119,7 @@ HK_COLD static void hk_thread_obtain_heap(struct hk_thread *self)
  * the C library makes after a thread's destructors are not to take one. A new heap must pay. */
 #define HK_REQUESTS_FOR_PARKED_HEAP 8u
 
-static bool hk_thread_deserves_heap(struct hk_thread *self)
+static bool hk_thread_count_request(struct hk_thread *self)
 {
     uint32_t requests = self->guest_requests++;
     return requests >= hk_option(guest_allocs) ||
@@ -132,7 +132,7 @@ struct hk_heap *hk_thread_heap(void)
     if (HK_UNLIKELY(self->heap == NULL)) {
         if (self->state == HK_THREAD_NEW)
             hk_thread_begin(self);
-        if (self->state == HK_THREAD_GUEST && hk_thread_deserves_heap(self))
+        if (self->state == HK_THREAD_GUEST && hk_thread_count_request(self))
             hk_thread_obtain_heap(self);
     }
     return self->heap;
@@ -230,4 +230,11 @@ void hk_thread_flush(struct hk_fault *fault)
     hk_thread_send(fault);
     hk_heap_release_warm(heap);
     hk_lock_release(&heap->lock);
+}
+
+void hk_thread_idle(void)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    hk_thread_flush(&fault);
+    hk_fault_check(&fault, "hak_thread_idle");
 }

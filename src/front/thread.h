@@ -47,5 +47,7 @@ void hk_thread_send(struct hk_fault *fault);
 void *hk_thread_take_back(unsigned cls, struct hk_fault *fault);
 /* Gives what the calling thread's magazines and outbox hold back to the slabs, and its warm slots to the pool. */
 void hk_thread_flush(struct hk_fault *fault);
+/* The same, for the program (hak_thread_idle). No lock held. */
+void hk_thread_idle(void);
 
 #endif

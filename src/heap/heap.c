@@ -116,7 +116,7 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
             hk_warm_give(heap, heap->nwarm / 4u); /* one at a time where nobody contends */
         heap->warm[heap->nwarm++] = slab;         /* for the next slab */
     } else {
-        hk_pool_release(slab, slab->slots);
+        hk_pool_release_run(slab, slab->slots);
     }
 }
 
@@ -314,7 +314,7 @@ void *hk_heap_take_one(struct hk_heap *heap, unsigned cls, bool *fresh, struct h
     return p;
 }
 
-bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
+bool hk_slab_of_or_fault(const void *p, struct hk_slab **slab, struct hk_fault *fault)
 {
     *slab = hk_slab_of(p);
     if (HK_UNLIKELY(*slab == NULL))
@@ -325,7 +325,7 @@ bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault)
 struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault)
 {
     struct hk_slab *slab;
-    if (!hk_block_slab(p, &slab, fault))
+    if (!hk_slab_of_or_fault(p, &slab, fault))
         return NULL;
     struct hk_heap *owner = hk_slab_owner(slab);
     if (HK_UNLIKELY(owner == NULL)) /* released meanwhile: no block of it was live */
@@ -343,7 +343,7 @@ HK_COLD static void hk_heap_refuse(struct hk_slab *slab, const void *p, struct h
 {
     unsigned index;
     if (hk_slab_index(slab, p, &index, fault))
-        hk_fault_note(fault, hk_fault_double_free(slab, index));
+        hk_fault_note(fault, hk_slab_double_free(slab, index));
 }
 
 /* Inlined into hk_heap_put_class. */
@@ -388,7 +388,7 @@ void hk_heap_put_class(struct hk_heap *heap, unsigned class_number, void *const 
 #define HK_CLASS_GUEST_ALLOCS 32u
 #define HK_CLASS_GUEST_WINDOW 256u
 
-bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned cls)
+bool hk_heap_count_guest_alloc(struct hk_heap *heap, unsigned cls)
 {
     struct hk_heap_class *c = &heap->classes[cls];
     if (c->nslabs != 0)

@@ -133,7 +133,7 @@ HK_INLINE void hk_heap_count_tick(struct hk_heap *heap) { hk_set_visibly(&heap->
 
 /* The slab in whose slots p lies; false, with fault saying why, if it is in none. No lock needed while the block
  * lives. */
-bool hk_block_slab(const void *p, struct hk_slab **slab, struct hk_fault *fault);
+bool hk_slab_of_or_fault(const void *p, struct hk_slab **slab, struct hk_fault *fault);
 /* The heap that owns the slab in which p lies; NULL, with the fault, if none does. */
 struct hk_heap *hk_block_owner(const void *p, struct hk_fault *fault);
 /* True if p is a block in use, as far as the bitmap of its slab tells. */
@@ -182,7 +182,7 @@ unsigned hk_heap_put(struct hk_heap *heap, const struct hk_class *cls, void *con
 void hk_heap_put_class(struct hk_heap *heap, unsigned cls, void *const *blocks, unsigned n, struct hk_fault *fault);
 /* True if a class is too little used to have slabs in this heap: its blocks come from the guests' heap. Counts the
  * allocation that asks, and so may decide otherwise the next time. */
-bool hk_heap_is_guest_for(struct hk_heap *heap, unsigned cls);
+bool hk_heap_count_guest_alloc(struct hk_heap *heap, unsigned cls);
 
 HK_INLINE void *_Atomic *hk_outbox_of(struct hk_heap *heap)
 {

@@ -65,7 +65,7 @@ static void hk_heap_abandon(struct hk_heap *heap)
 
 /* A thread that made its first call when the C library had run its last destructors got a heap and never parked it. It
  * is found when its memory serves another thread. */
-static void hk_heap_reclaim(const void *thread)
+static void hk_heaps_park_stray(const void *thread)
 {
     HK_EACH_HEAP (heap) {
         if (heap->thread != thread)
@@ -82,7 +82,7 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
 {
     hk_lock_acquire(&hk_heaps_lock);
     if (hk_parked == NULL)
-        hk_heap_reclaim(thread);
+        hk_heaps_park_stray(thread);
     struct hk_heap *heap = hk_parked;
     if (heap != NULL)
         hk_set_visibly(&hk_parked, heap->next_parked);
@@ -230,7 +230,7 @@ void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
 
 /* ---- On behalf of sleeping threads ---- */
 
-static bool hk_heap_is_untended(const struct hk_heap *heap)
+static bool hk_heap_has_moved(const struct hk_heap *heap)
 {
     return hk_look(&heap->tick) != hk_look(&heap->tended_tick);
 }
@@ -240,7 +240,7 @@ static bool hk_heap_is_shared(const struct hk_heap *heap) { return heap == &hk_g
 static void hk_heaps_send(bool all, struct hk_fault *fault)
 {
     HK_EACH_HEAP (heap) {
-        if ((!all && hk_heap_is_untended(heap)) || hk_heap_is_shared(heap))
+        if ((!all && hk_heap_has_moved(heap)) || hk_heap_is_shared(heap))
             continue;
         hk_lock_acquire(&heap->lock);
         hk_outbox_send(heap, fault);
@@ -251,7 +251,7 @@ static void hk_heaps_send(bool all, struct hk_fault *fault)
 static void hk_heaps_open(bool all, struct hk_fault *fault)
 {
     HK_EACH_HEAP (heap) {
-        if (!all && hk_heap_is_untended(heap)) {
+        if (!all && hk_heap_has_moved(heap)) {
             hk_set_visibly(&heap->tended_tick, hk_look(&heap->tick));
             continue;
         }

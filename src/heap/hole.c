@@ -198,7 +198,7 @@ void hk_holes_close(struct hk_holes *holes, struct hk_fault *fault)
     for (unsigned w = 0; w < hk_slab_nwords(slab); w++) {
         uint64_t twice = holes->blocks[w] == 0 ? 0 : hk_slab_put_word(slab, w, holes->blocks[w]);
         if (HK_UNLIKELY(twice != 0)) /* freed a second time while they were out */
-            hk_fault_note_late(fault, hk_fault_double_free(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice)));
+            hk_fault_note_late(fault, hk_slab_double_free(slab, w * HK_WORD_BITS + hk_lowest_bit64(twice)));
     }
     slab->nabsent = (uint16_t)hk_holes_count_absent(slab);
 }

@@ -27,7 +27,8 @@ static void hk_huge_time_add(int32_t more)
     hk_set(&hk_huge_time, time < HK_HUGE_TIME_MOST ? time : HK_HUGE_TIME_MOST);
 }
 
-static bool hk_huge_pages_rest(void)
+/* True if the next superslab is to do without, which adds to the time. */
+static bool hk_huge_time_is_up(void)
 {
     if (hk_get(&hk_huge_time) > 0)
         return false;
@@ -56,11 +57,11 @@ void hk_huge_pages_after_fork(void) { hk_set(&hk_huge_time, HK_HUGE_TIME_MOST); 
  * it will not have to pay for growth soon: it would pay with what it has just populated. */
 static bool hk_heap_is_large_and_dense(void)
 {
-    size_t part = hk_look(&hk_pool_counts.slots_active) * HK_SLOT_SIZE / HK_IDLE_PART;
+    size_t part = hk_active_bytes() / HK_IDLE_PART;
     if (part < HK_SUPERSLAB_SIZE || part < hk_heaps_running() * hk_option(thread_budget))
         return false;
-    size_t empty = hk_look(&hk_pool_counts.slots_empty) - hk_look(&hk_pool_counts.slots_populated);
-    return hk_heaps_idle_bytes() + empty * HK_SLOT_SIZE <= part / 2;
+    size_t populated = hk_look(&hk_pool_counts.slots_populated) * HK_SLOT_SIZE;
+    return hk_heaps_idle_bytes() + hk_empty_bytes() - populated <= part / 2;
 }
 
 static void hk_huge_set(struct hk_superslab *superslab, bool huge)
@@ -85,7 +86,7 @@ static bool hk_huge_advise(struct hk_superslab *superslab)
 bool hk_huge_pages_begin(struct hk_superslab *superslab)
 {
     hk_assert(hk_lock_held_by_me(&hk_pool_lock));
-    return hk_option(thp) == HK_THP_AUTO && hk_os_page_size() == 4 * HK_KIB && !hk_huge_pages_rest() &&
+    return hk_option(thp) == HK_THP_AUTO && hk_os_page_size() == 4 * HK_KIB && !hk_huge_time_is_up() &&
            hk_heap_is_large_and_dense() && hk_limit_leaves(HK_SUPERSLAB_SIZE) && hk_huge_advise(superslab);
 }
 

@@ -138,8 +138,8 @@ static bool hk_key_replace(const void *p, hk_key *key, hk_key by)
 
 static hk_key hk_gone_large(const struct hk_large *record)
 {
-    size_t pages = record->usable / (4 * HK_KIB);
-    return (hk_key)(hk_min(pages, HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
+    size_t units = record->usable / HK_GONE_UNIT;
+    return (hk_key)(hk_min(units, HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
 }
 
 /* Growth is paid for with memory that lies idle elsewhere: so the peak stays what is live. */
@@ -152,7 +152,7 @@ static void hk_large_pay(size_t bytes);
 static size_t hk_run_colour(const char *base, size_t count, size_t slack)
 {
     size_t number = ((uintptr_t)base >> HK_SUPERSLAB_SHIFT) / count;
-    size_t lines = number * 5 % 64 * HK_CACHE_LINE, pages = number % 16 * 4 * HK_KIB;
+    size_t lines = number * 5 % 64 * HK_CACHE_LINE, pages = number % 16 * HK_COLOUR_PAGE;
     return pages + lines <= slack ? pages + lines : lines <= slack ? lines : 0;
 }
 
@@ -196,7 +196,7 @@ static size_t hk_bytes_without_memory(const struct hk_superslab *first, size_t n
 static bool hk_run_alloc(struct hk_large *block, size_t n, size_t alignment, bool zero)
 {
     size_t margin = hk_sub_sat(alignment, HK_SUPERSLAB_SIZE);
-    size_t count = (n + margin + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    size_t count = hk_div_up(n + margin, HK_SUPERSLAB_SIZE);
     hk_lock_acquire(&hk_pool_lock);
     struct hk_superslab *first = hk_superslabs_acquire(count, HK_SUPERSLAB_LARGE);
     size_t fresh = first != NULL ? hk_bytes_without_memory(first, count) : 0;
@@ -229,7 +229,7 @@ static void hk_run_free(const struct hk_large *block)
 
 /* Counts bytes that are to be mapped, if the limits allow them: under the pool's lock, like all that makes more memory
  * be in use, so that two threads cannot both take what is left. */
-static bool hk_mapped_admit(size_t more)
+static bool hk_mapped_admit_try(size_t more)
 {
     hk_lock_acquire(&hk_pool_lock);
     bool allowed = hk_limit_allows(more);
@@ -246,13 +246,13 @@ static void hk_idle_discard(void)
     hk_superslabs_unmap_free(true);
 }
 
-/* hk_mapped_admit; if it refuses, once more after what lies idle has gone. */
-static bool hk_mapping_admit(size_t more)
+/* hk_mapped_admit_try; if it refuses, once more after what lies idle has gone. */
+static bool hk_mapped_admit(size_t more)
 {
-    if (hk_mapped_admit(more))
+    if (hk_mapped_admit_try(more))
         return true;
     hk_idle_discard();
-    return hk_mapped_admit(more);
+    return hk_mapped_admit_try(more);
 }
 
 /* Makes a block's mapping of what is cached; false if that has no room for it. */
@@ -351,7 +351,7 @@ static bool hk_mapping_alloc(struct hk_large *block, size_t n, size_t alignment,
     block->medium = growing && n <= HK_MEDIUM_MAX;
     bool cached = hk_cached_take(block, size, alignment, growing);
     if (!cached) {
-        if (!hk_mapping_admit(size))
+        if (!hk_mapped_admit(size))
             return false;
         block->base = hk_mapping_make(size, alignment, growing, block->medium);
         block->size = size;
@@ -483,7 +483,7 @@ static bool hk_run_resize(struct hk_large *record, size_t n)
 {
     size_t offset = (size_t)(record->start - record->base);
     size_t have = record->size / HK_SUPERSLAB_SIZE;
-    size_t want = (offset + n + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    size_t want = hk_div_up(offset + n, HK_SUPERSLAB_SIZE);
     size_t fresh = 0;
     bool ok = true;
     hk_lock_acquire(&hk_pool_lock);
@@ -546,7 +546,7 @@ static bool hk_mapping_grow(struct hk_large *record, size_t size)
     if (hk_mapping_extend(record, size, &fresh))
         return true;
     /* A mapping that is to have huge pages must start where one can: then it moves. */
-    if ((size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record)) || !hk_mapping_admit(admitted))
+    if ((size >= HK_HUGE_MIN && !hk_mapping_is_aligned(record)) || !hk_mapped_admit(admitted))
         return false;
     fresh = admitted;
     bool grown = hk_mapping_extend(record, size, &fresh);
@@ -604,7 +604,7 @@ void *hk_large_remap(void *p, size_t n)
     if (grown != 0 && record->medium &&
         hk_is_cached(size, hk_mapping_alignment(size), medium)) /* to copy it costs less than faults */
         return NULL;
-    if (grown != 0 && !hk_mapping_admit(grown))
+    if (grown != 0 && !hk_mapped_admit(grown))
         return NULL;
     char *to = NULL;
     if (hk_key_replace(p, &key, hk_gone_large(record)) && (to = hk_mapping_move(record, size)) == NULL)

@@ -4,8 +4,15 @@
 
 #include "base/options.h"
 #include "base/os.h"
-#include "heap/mapping_cache.h"
 #include "heap/pool.h"
+
+static _Atomic size_t hk_mapped;
+
+void hk_mapped_add(size_t more) { hk_add(&hk_mapped, more); }
+
+size_t hk_mapped_bytes(void) { return hk_get(&hk_mapped); }
+
+void hk_mapped_set(size_t bytes) { hk_set(&hk_mapped, bytes); }
 
 _Atomic bool hk_limit_pressing;
 static _Atomic size_t hk_pressed_at; /* in use when the soft limit last led to a purge */
@@ -15,9 +22,7 @@ static _Atomic size_t hk_pressed_at; /* in use when the soft limit last led to a
 
 size_t hk_limit_in_use(void)
 {
-    size_t slots = hk_look(&hk_pool_counts.slots_active) + hk_look(&hk_pool_counts.slots_empty);
-    size_t superslabs = hk_look(&hk_superslab_counts.large) + hk_look(&hk_superslab_counts.cached);
-    return slots * HK_SLOT_SIZE + superslabs * HK_SUPERSLAB_SIZE + hk_mapped_bytes();
+    return hk_active_bytes() + hk_empty_bytes() + hk_large_run_bytes() + hk_cached_bytes() + hk_mapped_bytes();
 }
 
 static void hk_limit_press(size_t soft, size_t in_use)
@@ -51,7 +56,7 @@ bool hk_limit_leaves(size_t more)
     return (soft == 0 || then <= soft) && (hard == 0 || then <= hard);
 }
 
-bool hk_limit_relieve(void) { return atomic_exchange_explicit(&hk_limit_pressing, false, memory_order_relaxed); }
+bool hk_limit_take_pressing(void) { return atomic_exchange_explicit(&hk_limit_pressing, false, memory_order_relaxed); }
 
 /* ---- The cgroup's limit ---- */
 

@@ -16,13 +16,18 @@
 bool hk_limit_allows(size_t more);
 /* True if `more` bytes would stay within both limits. For what need not be taken: nothing is purged for it. */
 bool hk_limit_leaves(size_t more);
-/* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_relieve. */
+/* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_take_pressing. */
 extern _Atomic bool hk_limit_pressing;
 HK_INLINE bool hk_limit_is_pressing(void) { return hk_get(&hk_limit_pressing); }
-bool hk_limit_relieve(void);
+bool hk_limit_take_pressing(void);
 
 /* Bytes that count. */
 size_t hk_limit_in_use(void);
+/* Those of them in mappings: of live blocks, cached, about to be made and about to go. No lock guards them, so that who
+ * looks at the limits need not wait for who unmaps. */
+void hk_mapped_add(size_t more);
+size_t hk_mapped_bytes(void);
+void hk_mapped_set(size_t bytes);
 
 /* Makes limits that are percentages of the cgroup's into bytes; a warning on standard error if its limit cannot be
  * read. A cgroup without a limit gives none. Reads files under `root`, which is "" but for tests. */

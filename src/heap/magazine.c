@@ -424,8 +424,8 @@ void hk_magazine_free(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSE
     hk_magazine_stow(heap, cls, tops, p, fault);
 }
 
-unsigned hk_heap_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
-                        struct hk_fault *fault)
+unsigned hk_magazine_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
+                            struct hk_fault *fault)
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
     if (tops != NULL)

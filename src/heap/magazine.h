@@ -45,8 +45,8 @@ void hk_magazine_free(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSE
 /* Accepts those of n blocks that the heap owns: into its magazines, if tops is not NULL and the class has one, where
  * they wait to be handed out again; else into their slabs. Moves the others to the front of `blocks`, and returns their
  * number. */
-unsigned hk_heap_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
-                        struct hk_fault *fault);
+unsigned hk_magazine_accept(struct hk_heap *heap, void **blocks, unsigned n, void **tops[HK_NCLASSES],
+                            struct hk_fault *fault);
 /* Shrinks the magazines of a heap that has not been busy for a second. Refills and flushes do it first. */
 void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* True if the coarse clock has moved since hk_magazines_tend: for slow paths that are neither refill nor flush. */

@@ -3,6 +3,7 @@
 #include "base/lock.h"
 #include "base/os.h"
 #include "heap/large.h"
+#include "heap/limit.h"
 #include "heap/window.h"
 
 /* A piece: a freed mapping, or what is left of one. */
@@ -22,16 +23,6 @@ static struct {
     uint64_t nfreed; /* so far */
     size_t bytes;
 } hk_mapping_caches; /* guarded by hk_large_lock */
-
-/* ---- Bytes in mappings ---- */
-
-static _Atomic size_t hk_mapped;
-
-void hk_mapped_add(size_t more) { hk_add(&hk_mapped, more); }
-
-size_t hk_mapped_bytes(void) { return hk_get(&hk_mapped); }
-
-void hk_mapped_set(size_t bytes) { hk_set(&hk_mapped, bytes); }
 
 /* ---- Pieces ---- */
 

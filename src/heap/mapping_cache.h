@@ -5,7 +5,7 @@
  * mappings (those of blocks of at most HK_MEDIUM_MAX) have a cache of their own: in one for all, they would take the
  * large ones' to pieces.
  *
- * Guarded by hk_large_lock, which the caller holds, but for the count of bytes in mappings.
+ * Guarded by hk_large_lock, which the caller holds.
  */
 #ifndef HK_HEAP_MAPPING_CACHE_H
 #define HK_HEAP_MAPPING_CACHE_H
@@ -44,11 +44,5 @@ void hk_mapping_cache_give(struct hk_mapping *mapping, size_t size, bool medium)
 
 /* How many bytes are cached, of both kinds. */
 size_t hk_mapping_cache_bytes(void);
-
-/* Bytes in mappings: of live blocks, cached, about to be made and about to go. No lock guards it, so that who looks at
- * the limits need not wait for who unmaps. */
-void hk_mapped_add(size_t more);
-size_t hk_mapped_bytes(void);
-void hk_mapped_set(size_t bytes);
 
 #endif

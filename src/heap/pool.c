@@ -179,7 +179,7 @@ static struct hk_slab *hk_empty_find(unsigned cls, uint8_t user)
         if (hk_empty_is_of(run, user))
             return run;
     unsigned looks = 0;
-    for (unsigned i = 0; i < sizeof hk_pool.empty_nonempty / sizeof hk_pool.empty_nonempty[0]; i++) {
+    for (unsigned i = 0; i < HK_COUNT(hk_pool.empty_nonempty); i++) {
         for (uint64_t rest = hk_pool.empty_nonempty[i]; rest != 0; rest &= rest - 1) {
             unsigned other = i * 64 + hk_lowest_bit64(rest);
             if (hk_class_is_long(other))
@@ -238,7 +238,7 @@ static void hk_empty_renew(struct hk_slab *run)
 
 /* Carves a superslab for slabs of a class, and others like it. populates: the caller populates it if it is to be
  * (hk_pool_unlock). */
-static struct hk_superslab *hk_superslab_carve(unsigned cls, bool populates)
+static struct hk_superslab *hk_pool_carve(unsigned cls, bool populates)
 {
     struct hk_superslab *superslab = hk_superslabs_acquire(1, HK_SUPERSLAB_CARVED);
     if (superslab == NULL)
@@ -347,7 +347,7 @@ static struct hk_slab *hk_acquire_slot(unsigned cls, uint8_t user)
         hk_pool_counts.stage2_unused++;
         superslab = hk_pool.bins[false][hk_lowest_bit32(bins)];
     } else {
-        superslab = hk_superslab_carve(cls, true);
+        superslab = hk_pool_carve(cls, true);
         if (superslab == NULL)
             return NULL;
     }
@@ -441,7 +441,7 @@ static struct hk_slab *hk_acquire_run(unsigned cls, uint8_t user)
     struct hk_superslab *superslab = NULL;
     unsigned stage = 3;
     if (bins == 0 || hk_superslab_counts.cached != 0) /* a cached one has memory, and mostly much of it */
-        superslab = hk_superslab_carve(cls, false);
+        superslab = hk_pool_carve(cls, false);
     if (superslab == NULL && bins != 0) {
         stage = 2;
         hk_pool_counts.stage2_unused++;
@@ -489,7 +489,7 @@ size_t hk_pool_prewarm(size_t n, unsigned cls, bool populate)
     for (; done < n; done++) {
         struct hk_superslab *superslab = NULL;
         if (!populate || hk_limit_allows(HK_SUPERSLAB_SIZE))
-            superslab = hk_superslab_carve(cls, false);
+            superslab = hk_pool_carve(cls, false);
         if (superslab == NULL)
             break;
         hk_empty_remove(superslab, ~0u);
@@ -529,7 +529,7 @@ static void hk_slots_release(struct hk_slab *slab, unsigned nslots)
     hk_superslab_rebin(superslab);
 }
 
-void hk_pool_release(struct hk_slab *slab, unsigned nslots)
+void hk_pool_release_run(struct hk_slab *slab, unsigned nslots)
 {
     hk_lock_acquire(&hk_pool_lock);
     hk_slots_release(slab, nslots);
@@ -609,7 +609,7 @@ static size_t hk_slots_purge(const struct hk_slot_purge *purge)
     struct hk_superslab_cursor cursor = {0};
     hk_lock_acquire(&hk_pool_lock);
     for (struct hk_superslab *superslab; bytes < purge->most && hk_empty_to_purge(purge) > purge->keep &&
-                                         (superslab = hk_superslabs_next(&cursor)) != NULL;) {
+                                         (superslab = hk_superslabs_walk(&cursor)) != NULL;) {
         uint32_t slots = hk_slots_to_purge(superslab, purge);
         if (hk_empty_to_purge(purge) - hk_count_bits32(slots) * HK_SLOT_SIZE < purge->keep)
             break;
@@ -648,7 +648,7 @@ unsigned hk_pool_next_slabs(struct hk_superslab_cursor *cursor, struct hk_slab *
 {
     unsigned n = 0;
     hk_lock_acquire(&hk_pool_lock);
-    for (struct hk_superslab *superslab; n == 0 && (superslab = hk_superslabs_next(cursor)) != NULL;)
+    for (struct hk_superslab *superslab; n == 0 && (superslab = hk_superslabs_walk(cursor)) != NULL;)
         n = hk_superslab_slabs(superslab, out);
     hk_lock_release(&hk_pool_lock);
     return n;
@@ -657,7 +657,7 @@ unsigned hk_pool_next_slabs(struct hk_superslab_cursor *cursor, struct hk_slab *
 void hk_pool_after_fork(void)
 {
     struct hk_superslab_cursor cursor = {0};
-    for (struct hk_superslab *superslab; (superslab = hk_superslabs_next(&cursor)) != NULL;) {
+    for (struct hk_superslab *superslab; (superslab = hk_superslabs_walk(&cursor)) != NULL;) {
         if (superslab->state != HK_SUPERSLAB_CARVED || superslab->purging == 0)
             continue;
         uint32_t purging = superslab->purging;

@@ -24,7 +24,7 @@ struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned cls, size_t *grown);
  * used by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
 size_t hk_pool_prewarm(size_t n, unsigned cls, bool populate);
 /* Gives back the slots of a slab after hk_slab_fini. Takes the lock. */
-void hk_pool_release(struct hk_slab *slab, unsigned nslots);
+void hk_pool_release_run(struct hk_slab *slab, unsigned nslots);
 /* Gives back n warm slots, the last of which will be the first to serve again. Takes the lock. */
 void hk_pool_release_slots(struct hk_slab *const *slots, unsigned n);
 /* Gives the memory of slots back that have been EMPTY since before a time of the coarse clock: about `most` bytes at
@@ -52,5 +52,9 @@ struct hk_pool_counts {
     size_t slots_populated; /* of the EMPTY ones: populated, and not used yet */
 };
 extern struct hk_pool_counts hk_pool_counts; /* guarded by hk_pool_lock */
+
+/* Bytes of slots; without the lock they may be outdated. */
+HK_INLINE size_t hk_active_bytes(void) { return hk_look(&hk_pool_counts.slots_active) * HK_SLOT_SIZE; }
+HK_INLINE size_t hk_empty_bytes(void) { return hk_look(&hk_pool_counts.slots_empty) * HK_SLOT_SIZE; }
 
 #endif

@@ -121,12 +121,6 @@ static void hk_purge_walk_end(void) { atomic_flag_clear_explicit(&hk_purge_walk_
 
 /* ---- By time ---- */
 
-static size_t hk_active_bytes(void) { return hk_look(&hk_pool_counts.slots_active) * HK_SLOT_SIZE; }
-
-static size_t hk_empty_bytes(void) { return hk_look(&hk_pool_counts.slots_empty) * HK_SLOT_SIZE; }
-
-static size_t hk_cached_bytes(void) { return hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE; }
-
 #define HK_WARM_MIN ((size_t)8 << 20)
 #define HK_WARM_PART 16u /* of what is in use: about 6 % */
 
@@ -192,7 +186,7 @@ static size_t hk_live_bytes(const struct hk_heap *heap)
     size_t absent =
         hk_sub_sat(hk_get(&hk_purge_counts.hole_bytes_purged),
                    hk_get(&hk_purge_counts.hole_bytes_returned) + hk_get(&hk_purge_counts.hole_bytes_in_vain));
-    size_t in_use = hk_active_bytes() + hk_look(&hk_superslab_counts.large) * HK_SUPERSLAB_SIZE;
+    size_t in_use = hk_active_bytes() + hk_large_run_bytes();
     return hk_sub_sat(in_use, hk_look(&heap->idle_bytes) + absent);
 }
 
@@ -264,7 +258,7 @@ static void hk_purge_surplus(struct hk_heap *heap)
 static _Atomic uint32_t hk_ticked_at = 1;
 
 /* How much time has passed since the last tick; one caller is told, others that ask meanwhile get 0. */
-static uint32_t hk_tick_passed(void)
+static uint32_t hk_tick_claim(void)
 {
     hk_clock_look();
     uint32_t now = hk_clock_now(), before = hk_get(&hk_ticked_at);
@@ -274,7 +268,7 @@ static uint32_t hk_tick_passed(void)
 
 void hk_purge_tick(bool alone, struct hk_heap *only, struct hk_fault *fault)
 {
-    uint32_t passed = hk_tick_passed();
+    uint32_t passed = hk_tick_claim();
     if (!alone || (passed == 0 && only == NULL) || !hk_purge_walk_begin())
         return;
     if (only != NULL)
@@ -311,7 +305,7 @@ static size_t hk_pay_with_holes(size_t grown, struct hk_heap *heap)
 {
     struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
     size_t bytes = 0;
-    size_t most = HK_PAY_LOOKS * ((grown + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE);
+    size_t most = HK_PAY_LOOKS * hk_div_up(grown, HK_SUPERSLAB_SIZE);
     unsigned ends = 0;
     for (size_t looks = 0; bytes < grown && looks < most && ends < 2;) {
         unsigned n = hk_pool_next_slabs(&hk_purge_walk, slabs);
@@ -363,7 +357,7 @@ static size_t hk_pay_with_large(size_t grown)
 {
     size_t cached = hk_large_read_counts().cached_bytes;
     size_t bytes = cached == 0 ? 0 : hk_large_purge(hk_sub_sat(cached, grown), UINT64_MAX, SIZE_MAX);
-    size_t superslabs = (hk_sub_sat(grown, cached) + HK_SUPERSLAB_SIZE - 1) / HK_SUPERSLAB_SIZE;
+    size_t superslabs = hk_div_up(hk_sub_sat(grown, cached), HK_SUPERSLAB_SIZE);
     size_t prewarmed = hk_prewarmed_bytes() / HK_SUPERSLAB_SIZE;
     return bytes + (superslabs == 0 ? 0 : hk_superslabs_purge(prewarmed, UINT64_MAX, superslabs));
 }

@@ -69,7 +69,7 @@ void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_f
     for (struct hk_parcel *next; parcel != NULL; parcel = next) {
         next = parcel->next;
         unsigned n = parcel->count;
-        parcel->count = hk_heap_accept(heap, parcel->blocks, n, tops, &late);
+        parcel->count = hk_magazine_accept(heap, parcel->blocks, n, tops, &late);
         heap->counts.parcels_opened++;
         heap->counts.parcel_blocks += n - parcel->count;
         heap->counts.parcels_forwarded += parcel->count != 0;

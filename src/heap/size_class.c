@@ -12,7 +12,6 @@
  * slab's first blocks lie on more pages. The heads of blocks that are pages and a line apart go on where those of the
  * slab before end. Blocks larger than a slot share no pages; theirs begin some pages on as well, as far as the tail
  * reaches, and so lie in many sets of the TLB. */
-#define HK_COLOUR_PAGE ((size_t)4096)
 #define HK_PAGES_AND_A_LINE(size) ((size) > HK_COLOUR_PAGE && (size) % HK_COLOUR_PAGE == HK_CACHE_LINE)
 #define HK_COLOUR_STEP(size, slots)                                              \
     (HK_PAGES_AND_A_LINE(size) ? HK_NBLOCKS(size, slots) * (size_t)HK_CACHE_LINE \

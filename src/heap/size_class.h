@@ -21,6 +21,9 @@
 
 #define HK_RECIPROCAL_SHIFT 44
 
+/* Where blocks start differs by cache lines within this, and by multiples of it: the page of most machines. */
+#define HK_COLOUR_PAGE (4 * HK_KIB)
+
 struct hk_class {
     uint64_t reciprocal;  /* ceil(2^44 / size): exact for offsets within a slab, see hk_class_index */
     uint64_t odd_inverse; /* of the size's odd part, modulo 2^64: see hk_class_quotient */
@@ -29,7 +32,7 @@ struct hk_class {
     uint16_t nblocks;     /* of a slab */
     uint8_t slots;        /* of a slab */
     uint8_t ncolours;     /* >= 1: places in a page where the first block may start */
-    uint8_t colour_pages; /* >= 1: pages of 4 KiB in which it may start */
+    uint8_t colour_pages; /* >= 1: HK_COLOUR_PAGEs in which it may start */
     uint8_t magazine_max; /* blocks that a magazine of the class may hold */
     uint8_t twos;         /* the size is its odd part times 2^twos */
 };

@@ -69,7 +69,7 @@ static size_t hk_colour_offset(struct hk_slab *slab, const struct hk_class *cls)
 {
     uint32_t number = (uint32_t)((uintptr_t)hk_slab_first_slot(slab) >> HK_SLOT_SHIFT) / cls->slots;
     size_t page = number % cls->colour_pages, colour = number % cls->ncolours;
-    return page * 4 * HK_KIB + colour * cls->colour_step;
+    return page * HK_COLOUR_PAGE + colour * cls->colour_step;
 }
 
 /* A tail that an earlier slab has touched, and this one never will, is given back if it is at least this part of the
@@ -117,7 +117,7 @@ void hk_slab_init(struct hk_slab *slab, unsigned class_number, struct hk_heap *o
     slab->next = slab->prev = NULL;
     hk_slab_set_nfree(slab, cls->nblocks);
     size_t touched = hk_slots_touched(slots, cls->slots);
-    size_t fresh_from = touched <= start ? 0 : (touched - start + cls->size - 1) / cls->size;
+    size_t fresh_from = touched <= start ? 0 : hk_div_up(touched - start, cls->size);
     slab->fresh_from = (uint16_t)hk_min(fresh_from, cls->nblocks);
     uint64_t *free = slab->free = hk_slab_bitmap(slab, cls);
     unsigned words = hk_slab_nwords(slab);
@@ -156,6 +156,13 @@ static void **hk_row_store(void **end, char *p, size_t size, unsigned n)
     for (; n > 0; n--, p += size)
         *--end = p;
     return end;
+}
+
+/* Sets a word of the free bitmap, and what nonempty says of it. */
+static void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
+{
+    hk_set_visibly(&slab->free[w], word);
+    slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
 }
 
 unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want)

@@ -97,7 +97,7 @@ HK_INLINE bool hk_slab_is_first(const struct hk_slab *slab) { return hk_slot_hea
 
 HK_INLINE unsigned hk_slab_nwords(const struct hk_slab *slab)
 {
-    return (hk_slab_class(slab)->nblocks + HK_WORD_BITS - 1u) / HK_WORD_BITS;
+    return (unsigned)hk_div_up(hk_slab_class(slab)->nblocks, HK_WORD_BITS);
 }
 
 HK_INLINE unsigned hk_slab_nfree(const struct hk_slab *slab) { return hk_look(&slab->nfree); }
@@ -118,7 +118,7 @@ HK_INLINE unsigned hk_slab_nidle(const struct hk_slab *slab)
     return slab->nfree - slab->nabsent - (hk_slab_class(slab)->nblocks - slab->fresh_from);
 }
 
-HK_INLINE struct hk_fault hk_fault_double_free(const struct hk_slab *slab, unsigned index)
+HK_INLINE struct hk_fault hk_slab_double_free(const struct hk_slab *slab, unsigned index)
 {
     return hk_fault_freed_twice(hk_slab_block(slab, index), hk_slab_class(slab)->size);
 }
@@ -173,12 +173,6 @@ unsigned hk_slab_take(struct hk_slab *slab, void **end, unsigned want);
 HK_INLINE void hk_slab_set_nfree(struct hk_slab *slab, unsigned nfree)
 {
     hk_set_visibly(&slab->nfree, (uint16_t)nfree);
-}
-/* Sets a word of the free bitmap, and what nonempty says of it. */
-HK_INLINE void hk_slab_set_word(struct hk_slab *slab, unsigned w, uint64_t word)
-{
-    hk_set_visibly(&slab->free[w], word);
-    slab->nonempty = (slab->nonempty & ~(1u << w)) | (uint32_t)(word != 0) << w;
 }
 /* A row: blocks that are neighbours in memory, in the order of their addresses or in the reverse. Fewer than this many
  * are not worth a look. */

@@ -204,7 +204,7 @@ static size_t hk_region_most(void)
     return hk_superslabs.region_most;
 }
 
-void hk_superslabs_start(void)
+void hk_superslabs_read_limit(void)
 {
     hk_lock_acquire(&hk_pool_lock);
     hk_region_most();
@@ -540,7 +540,7 @@ size_t hk_prewarmed_bytes(void) { return hk_get(&hk_prewarmed); }
 void hk_superslabs_after_fork(void)
 {
     struct hk_superslab_cursor cursor = {0};
-    for (struct hk_superslab *superslab; (superslab = hk_superslabs_next(&cursor)) != NULL;) {
+    for (struct hk_superslab *superslab; (superslab = hk_superslabs_walk(&cursor)) != NULL;) {
         if (superslab->state == HK_SUPERSLAB_PURGING) {
             superslab->state = HK_SUPERSLAB_FREE;
             superslab->zero = false;

@@ -77,7 +77,7 @@ HK_INLINE struct hk_slab *hk_slab_of(const void *p)
 }
 
 /* Asks how much address space there may be, before a sandbox refuses the call. The first reservation asks, too. */
-void hk_superslabs_start(void);
+void hk_superslabs_read_limit(void);
 /* The first of n adjacent superslabs, committed, in state `state`; NULL without memory. Lock held. */
 struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state);
 /* Takes the n superslabs after a run of `have` that starts at first, if they are free. Lock held. */
@@ -116,6 +116,9 @@ struct hk_superslab_counts {
 };
 extern struct hk_superslab_counts hk_superslab_counts; /* guarded by hk_pool_lock */
 
+/* Bytes of cached superslabs, and of those of large blocks; without the lock they may be outdated. */
+HK_INLINE size_t hk_cached_bytes(void) { return hk_look(&hk_superslab_counts.cached) * HK_SUPERSLAB_SIZE; }
+HK_INLINE size_t hk_large_run_bytes(void) { return hk_look(&hk_superslab_counts.large) * HK_SUPERSLAB_SIZE; }
 /* True if more are cached than the options allow; takes no lock, may be outdated. */
 HK_INLINE bool hk_superslabs_are_too_many(void)
 {

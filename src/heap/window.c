@@ -13,7 +13,7 @@ HK_COLD struct hk_fault hk_key_fault(const void *p, hk_key key)
     if (hk_key_kind(key) == HK_KEY_GONE)
         return hk_fault_freed_twice(p, hk_classes[hk_key_index(key)].size);
     if (hk_key_kind(key) == HK_KEY_GONE_LARGE)
-        return hk_fault_freed_twice(p, hk_key_index(key) * 4 * HK_KIB);
+        return hk_fault_freed_twice(p, hk_key_index(key) * HK_GONE_UNIT);
     return (struct hk_fault){.kind = HK_FAULT_FOREIGN, .ptr = p};
 }
 
@@ -86,7 +86,7 @@ static struct hk_superslab *hk_window_next_superslab(const struct hk_window *win
     return superslab;
 }
 
-struct hk_superslab *hk_superslabs_next(struct hk_superslab_cursor *cursor)
+struct hk_superslab *hk_superslabs_walk(struct hk_superslab_cursor *cursor)
 {
     struct hk_superslab *superslab = NULL;
     if (cursor->window == NULL)

@@ -11,7 +11,7 @@
  *   id << 8 | class        part of a slab of that class, owned by the heap with that id
  *   index << 8 | LARGE     a large block starts in this slot; index of its record
  *   class << 8 | GONE      part of a slab that was given back; what was here, for messages
- *   pages << 8 | GONE_LARGE  a large block that was freed; its size in units of 4 KiB, for messages
+ *   size << 8 | GONE_LARGE  a large block that was freed; its size in units of HK_GONE_UNIT, for messages
  * Keys are relaxed atomics: written before a release operation that precedes the first hand-out of a block.
  */
 #ifndef HK_HEAP_WINDOW_H
@@ -25,6 +25,7 @@ typedef uint32_t hk_key;
 enum { HK_KEY_LARGE = 0xff, HK_KEY_GONE = 0xfe, HK_KEY_GONE_LARGE = 0xfd };
 _Static_assert(HK_NCLASSES < HK_KEY_GONE_LARGE, "kinds of keys are told from classes by the low byte");
 
+#define HK_GONE_UNIT (4 * HK_KIB)
 #define HK_KEY_SHIFT 8
 #define HK_KEY_ID_MAX (((hk_key)1 << 24) - 1)
 /* The owner key of a thread without magazines: no key of a slab differs from it by a class alone. */
@@ -113,7 +114,7 @@ struct hk_superslab_cursor {
     uint32_t number; /* of the next one to look at, in the window */
 };
 /* The next superslab; NULL at the end. The pool's lock is held, but may be dropped between two calls. */
-struct hk_superslab *hk_superslabs_next(struct hk_superslab_cursor *cursor);
+struct hk_superslab *hk_superslabs_walk(struct hk_superslab_cursor *cursor);
 
 /* The first of the list of all windows; NULL if there is none. */
 struct hk_window *hk_window_first(void);

@@ -95,7 +95,7 @@ static void hk_report_classes(struct hk_text *text, const struct hk_stats *stats
 {
     hk_section(text,
                "hakmem: blocks by size\n        up to           live         cached           free          slabs");
-    for (unsigned band = 0; band < sizeof hk_bands / sizeof hk_bands[0]; band++) {
+    for (unsigned band = 0; band < HK_COUNT(hk_bands); band++) {
         struct hk_class_stats sum = {0};
         for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
             uint32_t size = hk_classes[cls].size;

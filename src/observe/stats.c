@@ -23,7 +23,7 @@ static void hk_add_slab(const struct hk_slab *slab, struct hk_stats *stats)
 static void hk_add_slabs(struct hk_stats *stats)
 {
     struct hk_superslab_cursor cursor = {0};
-    for (struct hk_superslab *superslab; (superslab = hk_superslabs_next(&cursor)) != NULL;) {
+    for (struct hk_superslab *superslab; (superslab = hk_superslabs_walk(&cursor)) != NULL;) {
         struct hk_slab *slabs[HK_SLOTS_PER_SUPERSLAB];
         unsigned n = hk_superslab_slabs(superslab, slabs);
         for (unsigned i = 0; i < n; i++)

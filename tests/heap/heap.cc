@@ -223,7 +223,7 @@ TEST_F(Heap, GuestsKeepNoSlotWarm)
         while (left > 0)
             left -= hk_heap_take(&hk_guests, k1024, blocks.data() + left, left, nullptr, &fault);
     });
-    EXPECT_EQ(hk_heap_accept(&hk_guests, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault), 0u);
+    EXPECT_EQ(hk_magazine_accept(&hk_guests, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault), 0u);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     EXPECT_EQ(hk_guests.nwarm, 0);
 }
@@ -367,13 +367,13 @@ TEST_F(Heap, IsAGuestForAClassUntilThatIsBusy)
     TestHeap heap;
     HeldLock held(&heap->lock);
     unsigned allowed = 0;
-    while (allowed < 1000 && hk_heap_is_guest_for(heap.get(), k64))
+    while (allowed < 1000 && hk_heap_count_guest_alloc(heap.get(), k64))
         allowed++;
     EXPECT_GT(allowed, 0u);
     EXPECT_LT(allowed, 1000u);
-    EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k1024)) << "another class";
+    EXPECT_TRUE(hk_heap_count_guest_alloc(heap.get(), k1024)) << "another class";
     heap->exchanges += 1000000;
-    EXPECT_TRUE(hk_heap_is_guest_for(heap.get(), k64)) << "what was long ago does not count";
+    EXPECT_TRUE(hk_heap_count_guest_alloc(heap.get(), k64)) << "what was long ago does not count";
     heap->exchanges -= 1000000;
     heap->classes[k64].guest_allocs = 0;
 }
@@ -388,7 +388,7 @@ TEST_F(Heap, ManyClassesInTurnDoNotKeepEachOtherGuests)
         guests = 0;
         for (unsigned c = 0; c < HK_NCLASSES; c++) {
             heap->tick += 2;
-            guests += hk_heap_is_guest_for(heap.get(), c);
+            guests += hk_heap_count_guest_alloc(heap.get(), c);
         }
     }
     EXPECT_EQ(guests, 0u);
@@ -402,13 +402,13 @@ TEST_F(Heap, IsNoGuestAgainBecauseItsSlabEnds)
     TestHeap heap;
     {
         HeldLock held(&heap->lock);
-        while (hk_heap_is_guest_for(heap.get(), kRun)) {}
+        while (hk_heap_count_guest_alloc(heap.get(), kRun)) {}
     }
     void *p = heap.take_one(kRun);
     heap.give({p});
     HeldLock held(&heap->lock);
     EXPECT_EQ(heap->classes[kRun].nslabs, 0u);
-    EXPECT_FALSE(hk_heap_is_guest_for(heap.get(), kRun));
+    EXPECT_FALSE(hk_heap_count_guest_alloc(heap.get(), kRun));
     heap->classes[kRun].guest_allocs = 0;
 }
 
@@ -422,7 +422,7 @@ TEST_F(Heap, AClassTakesItsSlabsFromTheGuestsWithIt)
         for (void *&p : guests)
             p = hk_heap_take_one(&hk_guests, k1024, nullptr, &fault);
         ASSERT_EQ(hk_guests.classes[k1024].nslabs, 2u);
-        ASSERT_EQ(hk_heap_accept(&hk_guests, guests.data(), 1, nullptr, &fault), 0u);
+        ASSERT_EQ(hk_magazine_accept(&hk_guests, guests.data(), 1, nullptr, &fault), 0u);
     }
     TestHeap heap;
     std::vector<void *> blocks;

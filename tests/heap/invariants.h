@@ -18,6 +18,7 @@
 #include "base/os.h"
 #include "heap/heaps.h"
 #include "heap/large.h"
+#include "heap/limit.h"
 #include "heap/mapping_cache.h"
 #include "heap/meta.h"
 #include "heap/purge.h"
@@ -334,7 +335,8 @@ inline void check_parcels()
         hk_slab *slab = nullptr;
         unsigned index = 0;
         hk_fault fault{};
-        ASSERT_TRUE(hk_block_slab(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault)) << p << " is no block";
+        ASSERT_TRUE(hk_slab_of_or_fault(p, &slab, &fault) && hk_slab_index(slab, p, &index, &fault))
+            << p << " is no block";
         EXPECT_FALSE(hk_slab_is_free(slab, index)) << p << " is free, and kept";
     };
     auto check_stack = [&](const hk_parcel *parcel, const char *where, const struct hk_heap *home, bool empty) {

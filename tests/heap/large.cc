@@ -958,7 +958,7 @@ TEST_F(Large, ASecondFreeIsRefused)
         hk_slab *slab;
         hk_fault fault{};
         ASSERT_NE(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_LARGE));
-        EXPECT_FALSE(hk_block_slab(p, &slab, &fault));
+        EXPECT_FALSE(hk_slab_of_or_fault(p, &slab, &fault));
         EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
         EXPECT_EQ(fault.block_size, usable);
         /* By a thread that looked at the key before. */

@@ -269,12 +269,12 @@ class Limit : public HeapTest
     {
         HeapTest::SetUp();
         set(0, 0);
-        hk_limit_relieve();
+        hk_limit_take_pressing();
     }
     void TearDown() override
     {
         set(0, 0);
-        hk_limit_relieve();
+        hk_limit_take_pressing();
         HeapTest::TearDown();
     }
     static void set(size_t limit_soft, size_t limit_hard)
@@ -442,15 +442,15 @@ TEST_F(Limit, TheSoftLimitAsksForAPurgeNowAndThen)
     EXPECT_FALSE(hk_limit_is_pressing()) << "up to the limit";
     EXPECT_TRUE(hk_limit_allows(1)) << "it refuses nothing";
     EXPECT_TRUE(hk_limit_is_pressing());
-    EXPECT_TRUE(hk_limit_relieve()) << "for one who takes it";
-    EXPECT_FALSE(hk_limit_relieve());
+    EXPECT_TRUE(hk_limit_take_pressing()) << "for one who takes it";
+    EXPECT_FALSE(hk_limit_take_pressing());
     EXPECT_FALSE(hk_limit_is_pressing());
     EXPECT_TRUE(hk_limit_allows(1));
     EXPECT_FALSE(hk_limit_is_pressing()) << "nothing has changed since";
     void *more = large(2 * kStep);
-    hk_limit_relieve();
+    hk_limit_take_pressing();
     EXPECT_TRUE(hk_limit_allows(1));
-    EXPECT_TRUE(hk_limit_relieve()) << "so much more has been taken";
+    EXPECT_TRUE(hk_limit_take_pressing()) << "so much more has been taken";
     EXPECT_TRUE(hk_limit_allows(1));
     EXPECT_FALSE(hk_limit_is_pressing());
     for (void *p : {first, second, more})

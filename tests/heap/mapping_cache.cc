@@ -5,6 +5,7 @@
 #include "base/lock.h"
 #include "base/os.h"
 #include "heap/large.h"
+#include "heap/limit.h"
 #include "heap/mapping_cache.h"
 #include "c_end.h"
 

@@ -109,7 +109,7 @@ class Model:
             yield self.do(self.give(s, heap, parcel), i, ("send_parcel", parcel), then)
 
     def give(self, s, heap, parcel):
-        """hk_heap_accept: what is another's by now stays in the parcel."""
+        """hk_magazine_accept: what is another's by now stays in the parcel."""
         free, others = s.free, ()
         for block in s.content[parcel]:
             if s.owners[self.slab_of[block]] != heap and self.variant != "whoever owns the slab":

@@ -51,9 +51,9 @@ class Pool : public HeapTest
     static void use_and_release(hk_slab *slab, unsigned size_class, unsigned n = 1)
     {
         live(slab, size_class, n);
-        hk_pool_release(slab, hk_classes[size_class].slots);
+        hk_pool_release_run(slab, hk_classes[size_class].slots);
     }
-    static void release_untouched(hk_slab *slab, unsigned nslots = 1) { hk_pool_release(slab, nslots); }
+    static void release_untouched(hk_slab *slab, unsigned nslots = 1) { hk_pool_release_run(slab, nslots); }
     static uint32_t bit(const hk_slab *slab) { return 1u << slab->slot; }
 };
 
@@ -200,7 +200,7 @@ TEST_F(Pool, ASuperslabThatWasALargeBlockHasMemoryEverywhere)
     hk_slab_init(slab, kClass, kOwner);
     EXPECT_EQ(slab->fresh_from, hk_classes[kClass].nblocks) << "nothing in it is zero";
     hk_slab_fini(slab);
-    hk_pool_release(slab, 1);
+    hk_pool_release_run(slab, 1);
 }
 
 /* ---- Runs ---- */
@@ -254,7 +254,7 @@ TEST_F(Pool, SlotsOfARunServeAsSingleOnes)
     }
     EXPECT_EQ(slots, (std::set<hk_slab *>{run, run + 1, run + 2}));
     for (hk_slab *slab : slots)
-        hk_pool_release(slab, 1);
+        hk_pool_release_run(slab, 1);
     release_untouched(pin);
 }
 
@@ -343,17 +343,17 @@ TEST_F(Pool, LongRunsHaveSuperslabsOfTheirOwn)
         EXPECT_NE(small->superslab, large->superslab);
         EXPECT_NE(other->superslab, large->superslab);
         live(small, kClass);
-        hk_pool_release(large, hk_classes[kLong].slots);
+        hk_pool_release_run(large, hk_classes[kLong].slots);
         hk_slab *next = acquire(kClass);
         live(next, kClass);
         stay.push_back(next);
-        hk_pool_release(small, 1);
+        hk_pool_release_run(small, 1);
         release_untouched(other, hk_classes[kRun].slots);
     }
     EXPECT_LE(hk_superslab_counts.carved - before_all, 320u / HK_SLOTS_PER_SUPERSLAB + 2);
     check_pool();
     for (hk_slab *slab : stay)
-        hk_pool_release(slab, 1);
+        hk_pool_release_run(slab, 1);
     /* What was for the one serves the other when it is wholly free. */
     hk_slab *large = acquire(kLong);
     EXPECT_EQ(hk_superslab_counts.carved, before_all + 1);
@@ -371,7 +371,7 @@ TEST_F(Pool, ASlotOfARunThatIsNotUsedComesBackAsItWas)
     hk_slab *pin = acquire(kClass), *run = acquire(kRun);
     live(run, kRun, hk_classes[kRun].nblocks);
     run->used_at = 12345;
-    hk_pool_release(run, 3);
+    hk_pool_release_run(run, 3);
     hk_slab *slot = acquire(kClass);
     EXPECT_EQ(slot, run + 2);
     release_untouched(slot);
@@ -420,7 +420,7 @@ class PoolFuzz : public Pool
         std::swap(slabs[below(slabs.size())], slabs.back());
         auto [slab, c] = slabs.back();
         slabs.pop_back();
-        hk_pool_release(slab, hk_classes[c].slots);
+        hk_pool_release_run(slab, hk_classes[c].slots);
     }
     void begin_large()
     {
@@ -508,8 +508,8 @@ TEST_F(Pool, PurgedSlotsAreZeroAndUnusedAgain)
     memset(slot, 0xa5, 2 * HK_SLOT_SIZE);
     live(slab, kClass, hk_classes[kClass].nblocks);
     live(neighbour, kOther, 7);
-    hk_pool_release(slab, 1);
-    hk_pool_release(neighbour, 1);
+    hk_pool_release_run(slab, 1);
+    hk_pool_release_run(neighbour, 1);
     EXPECT_EQ(counts_now().slots_empty, 2u);
     since(&Counts::slots_purged);
     EXPECT_EQ(hk_pool_purge(UINT32_MAX, 0, SIZE_MAX), 2 * HK_SLOT_SIZE);
@@ -524,7 +524,7 @@ TEST_F(Pool, PurgedSlotsAreZeroAndUnusedAgain)
     hk_slab_init(again, kClass, kOwner);
     EXPECT_EQ(again->fresh_from, 0) << "all of it is fresh again";
     hk_slab_fini(again);
-    hk_pool_release(again, 1);
+    hk_pool_release_run(again, 1);
     release_untouched(pin);
 }
 

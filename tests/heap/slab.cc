@@ -382,7 +382,7 @@ TEST_P(Slab, LeavesAKeyThatSaysWhatWasThere)
     }
     hk_slab *found;
     hk_fault fault{};
-    EXPECT_FALSE(hk_block_slab(slots, &found, &fault));
+    EXPECT_FALSE(hk_slab_of_or_fault(slots, &found, &fault));
     EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
     EXPECT_EQ(fault.block_size, c.size);
 }

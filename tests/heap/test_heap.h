@@ -76,7 +76,7 @@ inline hk_fault free_directly(void *p)
             break;
         HeldLock held(&owner->lock);
         hk_parcels_open(owner, nullptr, &fault);
-        left = hk_heap_accept(owner, &p, 1, nullptr, &fault);
+        left = hk_magazine_accept(owner, &p, 1, nullptr, &fault);
     }
     return fault;
 }
@@ -140,7 +140,7 @@ class TestHeap
         unsigned others;
         {
             HeldLock held(&heap_->lock);
-            others = hk_heap_accept(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault);
+            others = hk_magazine_accept(heap_, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault);
         }
         for (unsigned i = 0; i < others; i++)
             hk_fault_note(&fault, free_directly(blocks[i]));

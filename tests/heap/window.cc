@@ -145,7 +145,7 @@ TEST(Window, AWalkFindsEachSuperslabOnce)
     hk_superslab_cursor cursor{};
     for (int walk = 0; walk < 2; walk++) {
         std::multiset<hk_superslab *> found;
-        while (hk_superslab *superslab = hk_superslabs_next(&cursor))
+        while (hk_superslab *superslab = hk_superslabs_walk(&cursor))
             found.insert(superslab);
         for (hk_superslab &superslab : superslabs)
             EXPECT_EQ(found.count(&superslab), 1u);

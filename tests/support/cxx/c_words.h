@@ -11,7 +11,6 @@
 #define _Thread_local __thread
 #define _Noreturn __attribute__((noreturn))
 #define _Alignas alignas
-#define _Alignof alignof
 #define restrict __restrict
 
 #endif

@@ -7,12 +7,9 @@
 #define HK_TESTS_STDATOMIC_H
 
 #define _Atomic
-#define ATOMIC_VAR_INIT(value) (value)
 
-typedef int memory_order;
 enum {
     memory_order_relaxed = __ATOMIC_RELAXED,
-    memory_order_consume = __ATOMIC_CONSUME,
     memory_order_acquire = __ATOMIC_ACQUIRE,
     memory_order_release = __ATOMIC_RELEASE,
     memory_order_acq_rel = __ATOMIC_ACQ_REL,
@@ -20,18 +17,11 @@ enum {
 };
 
 typedef bool atomic_bool;
-typedef int atomic_int;
-typedef unsigned atomic_uint;
-typedef long atomic_long;
-typedef unsigned long atomic_ulong;
-typedef __SIZE_TYPE__ atomic_size_t;
-typedef __UINTPTR_TYPE__ atomic_uintptr_t;
 typedef bool atomic_flag;
 #define ATOMIC_FLAG_INIT false
 
 #define atomic_init(object, value) __atomic_store_n(object, value, __ATOMIC_RELAXED)
 #define atomic_thread_fence(order) __atomic_thread_fence(order)
-#define atomic_signal_fence(order) __atomic_signal_fence(order)
 
 #define atomic_load_explicit(object, order) __atomic_load_n(object, order)
 #define atomic_store_explicit(object, value, order) __atomic_store_n(object, value, order)
@@ -44,20 +34,11 @@ typedef bool atomic_flag;
 #define atomic_fetch_sub_explicit(object, value, order) __atomic_fetch_sub(object, value, order)
 #define atomic_fetch_or_explicit(object, value, order) __atomic_fetch_or(object, value, order)
 #define atomic_fetch_and_explicit(object, value, order) __atomic_fetch_and(object, value, order)
-#define atomic_fetch_xor_explicit(object, value, order) __atomic_fetch_xor(object, value, order)
 #define atomic_flag_test_and_set_explicit(object, order) __atomic_test_and_set(object, order)
 #define atomic_flag_clear_explicit(object, order) __atomic_clear(object, order)
 
 #define atomic_load(object) atomic_load_explicit(object, __ATOMIC_SEQ_CST)
 #define atomic_store(object, value) atomic_store_explicit(object, value, __ATOMIC_SEQ_CST)
-#define atomic_exchange(object, value) atomic_exchange_explicit(object, value, __ATOMIC_SEQ_CST)
-#define atomic_compare_exchange_strong(object, expected, value) \
-    atomic_compare_exchange_strong_explicit(object, expected, value, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
-#define atomic_compare_exchange_weak(object, expected, value) \
-    atomic_compare_exchange_weak_explicit(object, expected, value, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)
 #define atomic_fetch_add(object, value) atomic_fetch_add_explicit(object, value, __ATOMIC_SEQ_CST)
-#define atomic_fetch_sub(object, value) atomic_fetch_sub_explicit(object, value, __ATOMIC_SEQ_CST)
-#define atomic_fetch_or(object, value) atomic_fetch_or_explicit(object, value, __ATOMIC_SEQ_CST)
-#define atomic_fetch_and(object, value) atomic_fetch_and_explicit(object, value, __ATOMIC_SEQ_CST)
 
 #endif
