@@ -48,5 +48,6 @@ foreach(target hakmem hakmem_static)
 endforeach()
 # They are linked though only the C library calls malloc.
 target_link_options(hakmem INTERFACE LINKER:--no-as-needed)
-target_link_options(hakmem_static INTERFACE LINKER:-u,malloc)
+target_link_options(hakmem_static INTERFACE LINKER:-u,malloc
+    LINKER:-z,nodelete) # a library that contains it has destructors of threads in it
 add_custom_target(lib DEPENDS hakmem hakmem_static)

@@ -71,13 +71,15 @@ void hak_free_aligned_sized(void *ptr, size_t alignment, size_t n) HAK_NOEXCEPT;
 size_t hak_good_size(size_t n) HAK_NOEXCEPT HAK_ATTR(const);
 
 /* As hak_malloc; if usable is not NULL, *usable becomes the block's usable size (0 on failure). */
-void *hak_malloc_usable(size_t n, size_t *usable) HAK_NOEXCEPT HAK_ATTR(malloc, alloc_size(1), warn_unused_result);
+void *hak_malloc_usable(size_t n, size_t *usable) HAK_NOEXCEPT HAK_ATTR(malloc, warn_unused_result);
 
 /* As hak_realloc, and bytes [old_size, n) of the result are zero. old_size is what the caller uses of ptr and must
  * not be above its usable size (0 for NULL). */
 void *hak_realloc_zero(void *ptr, size_t old_size, size_t n) HAK_NOEXCEPT HAK_ATTR(alloc_size(3), warn_unused_result);
 
-/* Tries to make at least n bytes usable at ptr without moving it. True on success; false, with errno kept, if not. */
+/* Tries to make at least n bytes usable at ptr without moving it. True on success; false, with errno kept, if not. A
+ * compiler that checks accesses (_FORTIFY_SOURCE) takes a block still to be as large as it was asked for where it sees
+ * the call that allocated it; there use what hak_malloc_usable says, or hak_realloc. */
 bool hak_expand(void *ptr, size_t n) HAK_NOEXCEPT;
 
 /* Allocates up to count blocks of n bytes each into out[0..], in one visit to the heap; returns how many it got,
@@ -105,9 +107,9 @@ size_t hak_purge(enum hak_purge_level level) HAK_NOEXCEPT;
 void hak_thread_idle(void) HAK_NOEXCEPT;
 
 /* Makes memory for count blocks of n bytes ready: mapped, faulted in, and kept though it is idle until HAK_PURGE_ALL or
- * malloc_trim, as far as options superslab_max_cached and superslab_max_memory_mb go: beyond these it goes again.
- * Returns for how many blocks there is memory; less than count if it ran out, 0 if n is above 1 MiB + 64 bytes or
- * n * count above SIZE_MAX. */
+ * malloc_trim; no more than options superslab_max_cached and superslab_max_memory_mb allow to be kept. What is idle and
+ * ready already counts towards it. Returns for how many blocks it is ready; less than count if there is not so much memory, 0 if n is above 1 MiB + 64
+ * bytes or n * count above SIZE_MAX. */
 size_t hak_prewarm(size_t n, size_t count) HAK_NOEXCEPT;
 
 /* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more

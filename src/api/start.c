@@ -6,6 +6,7 @@
 #include "base/os.h"
 #include "front/fork.h"
 #include "front/memory.h"
+#include "front/thread.h"
 #include "heap/limit.h"
 #include "heap/superslab.h"
 #include "observe/report.h"
@@ -15,14 +16,15 @@ static const uint16_t hk_prewarm_bands[] = {16, 32, 48, 64, 128, 256, 512, 1024}
 
 static void hk_prewarm_at_start(void)
 {
-    bool populate = hk_option(prefault);
-    if (hk_option(prewarm_superslabs) != 0)
-        hk_prewarm_superslabs(hk_option(prewarm_superslabs), 0, populate);
+    struct hk_prewarm wishes[1 + HK_COUNT(hk_prewarm_bands)] = {{.superslabs = hk_option(prewarm_superslabs)}};
+    size_t all = wishes[0].superslabs;
     for (unsigned band = 0; band < HK_COUNT(hk_prewarm_bands); band++) {
-        uint64_t n = hk_option_load((enum hk_option_id)(HK_OPTION_prewarm_superslabs_c0 + band));
-        if (n != 0)
-            hk_prewarm_superslabs(n, hk_class_of(hk_prewarm_bands[band]), populate);
+        wishes[1 + band].superslabs = hk_option_load((enum hk_option_id)(HK_OPTION_prewarm_superslabs_c0 + band));
+        wishes[1 + band].cls = hk_class_of(hk_prewarm_bands[band]);
+        all += wishes[1 + band].superslabs;
     }
+    if (all != 0)
+        hk_prewarm_superslabs(wishes, HK_COUNT(wishes), hk_option(prefault));
 }
 
 void hk_start(char **environment)
@@ -32,8 +34,10 @@ void hk_start(char **environment)
         return;
     started = true;
     hk_options_init(environ != NULL ? environ : environment);
-    if (hk_option(stats))
+    if (hk_option(stats) || hk_option(trace))
         hk_os_keep_stderr();
+    if (hk_option(checked))
+        hk_thread_check_frees(); /* a library's constructors may have come first */
     hk_fork_init();
     hk_limit_resolve("");
     hk_superslabs_read_limit();

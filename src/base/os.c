@@ -3,7 +3,10 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -161,7 +164,8 @@ static bool hk_purge_zeroes(void)
         if (probe == NULL)
             return false;
         *probe = 1;
-        answer = hk_madvise((void *)probe, page, MADV_DONTNEED) && *probe == 0 ? YES : NO;
+        if (hk_madvise((void *)probe, page, MADV_DONTNEED)) /* else it is locked, as all new memory may be for now */
+            answer = *probe == 0 ? YES : NO;
         hk_os_unmap((void *)probe, page, 0);
         hk_set(&known, answer);
     }
@@ -204,6 +208,22 @@ void hk_os_populate(void *p, size_t size)
         return;
     for (size_t at = 0; at < size; at += hk_os_page_size())
         __atomic_fetch_or((char *)p + at, 0, __ATOMIC_RELAXED);
+}
+
+/* The kernel's masks are as long as it has processors, up to 8,192. */
+#define HK_PROCESSOR_WORDS 128
+
+void hk_os_schedule_as_process(void)
+{
+    uint64_t own[HK_PROCESSOR_WORDS] = {0}, process[HK_PROCESSOR_WORDS] = {0};
+    const struct sched_param none = {0};
+    long policy = hk_syscall(SYS_sched_getscheduler, 0, 0, 0, 0, 0, 0);
+    if (policy == SCHED_FIFO || policy == SCHED_RR)
+        hk_syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, (long)&none, 0, 0, 0);
+    long n = hk_syscall(SYS_sched_getaffinity, 0, sizeof own, (long)own, 0, 0, 0);
+    long m = hk_syscall(SYS_sched_getaffinity, (long)hk_os_process_id(), sizeof process, (long)process, 0, 0, 0);
+    if (n > 0 && m > 0 && memcmp(own, process, sizeof own) != 0)
+        hk_syscall(SYS_sched_setaffinity, 0, m, (long)process, 0, 0, 0);
 }
 
 void hk_os_name_thread(const char *name) { hk_syscall(SYS_prctl, PR_SET_NAME, (long)name, 0, 0, 0, 0); }
@@ -278,52 +298,52 @@ uint64_t hk_os_now_ms(void)
     return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
 }
 
-/* Standard error as it was at start; constant since. */
+/* Standard error as it was at start, if reports are to go there, and to nothing else that gets its number later. */
 static struct {
-    int descriptor; /* 0 if it was not kept */
+    bool reports;
+    int descriptor; /* a second one, for programs that close the first; -1 if there is none */
     dev_t device;
     ino_t inode;
-} hk_kept;
+} hk_kept; /* constant since start */
 
 /* Descriptors from here on are rarely a program's own. */
 #define HK_KEPT_DESCRIPTOR 100
 
-static bool hk_status(int descriptor, struct stat *status)
+static bool hk_is_kept(int descriptor)
 {
-    return !hk_syscall_failed(hk_syscall(SYS_fstat, descriptor, (long)status, 0, 0, 0, 0));
+    struct stat status;
+    return descriptor >= 0 && !hk_syscall_failed(hk_syscall(SYS_fstat, descriptor, (long)&status, 0, 0, 0, 0)) &&
+           status.st_dev == hk_kept.device && status.st_ino == hk_kept.inode;
 }
 
 void hk_os_keep_stderr(void)
 {
     struct stat status;
-    long kept = hk_syscall(SYS_fcntl, 2, F_DUPFD_CLOEXEC, HK_KEPT_DESCRIPTOR, 0, 0, 0);
-    if (hk_syscall_failed(kept) || !hk_status((int)kept, &status))
-        return;
-    hk_kept.descriptor = (int)kept;
+    hk_kept.reports = true;
+    hk_kept.descriptor = -1;
+    if (hk_syscall_failed(hk_syscall(SYS_fstat, 2, (long)&status, 0, 0, 0, 0)))
+        return; /* with the device 0 that no file has */
     hk_kept.device = status.st_dev;
     hk_kept.inode = status.st_ino;
+    long kept = hk_syscall(SYS_fcntl, 2, F_DUPFD_CLOEXEC, HK_KEPT_DESCRIPTOR, 0, 0, 0);
+    if (!hk_syscall_failed(kept))
+        hk_kept.descriptor = (int)kept;
 }
 
-/* The descriptor that was kept; 2 if none was, or if the program has closed it, and may have something else there by
- * now. */
-static int hk_stderr(void)
-{
-    struct stat status;
-    bool kept = hk_kept.descriptor != 0 && hk_status(hk_kept.descriptor, &status) && status.st_dev == hk_kept.device &&
-                status.st_ino == hk_kept.inode;
-    return kept ? hk_kept.descriptor : 2;
-}
+/* Where reports go; -1 if that is gone. */
+static int hk_stderr(void) { return hk_is_kept(hk_kept.descriptor) ? hk_kept.descriptor : hk_is_kept(2) ? 2 : -1; }
 
 /* How long to wait for a full pipe that does not block. After one wait in vain there is no other until the pipe takes
  * something. */
 #define HK_STDERR_PATIENCE_MS 200
 static _Atomic unsigned hk_stderr_waited_ms;
 
-void hk_os_write_stderr(const char *text, size_t length)
+/* Returns what the last write did. */
+static long hk_write_all(int descriptor, const char *text, size_t length)
 {
-    int descriptor = hk_stderr();
+    long n = 0;
     while (length > 0) {
-        long n = hk_syscall(SYS_write, descriptor, (long)text, (long)length, 0, 0, 0);
+        n = hk_syscall(SYS_write, descriptor, (long)text, (long)length, 0, 0, 0);
         if (n == -EINTR)
             continue;
         if (n == -EAGAIN && hk_get(&hk_stderr_waited_ms) < HK_STDERR_PATIENCE_MS) {
@@ -332,11 +352,33 @@ void hk_os_write_stderr(const char *text, size_t length)
             continue;
         }
         if (n <= 0)
-            return;
+            break;
         hk_set(&hk_stderr_waited_ms, 0);
         text += n;
         length -= (size_t)n;
     }
+    return n;
+}
+
+/* A program whose reports nobody reads any more, as they go to a pipe that is closed, is not to end by SIGPIPE. */
+static void hk_write_report(const char *text, size_t length)
+{
+    const uint64_t pipe = (uint64_t)1 << (SIGPIPE - 1);
+    const struct timespec at_once = {0};
+    uint64_t blocked = 0;
+    hk_syscall(SYS_rt_sigprocmask, SIG_BLOCK, (long)&pipe, (long)&blocked, sizeof pipe, 0, 0);
+    long result = hk_write_all(hk_stderr(), text, length);
+    if ((blocked & pipe) == 0 && result == -EPIPE)
+        hk_syscall(SYS_rt_sigtimedwait, (long)&pipe, 0, (long)&at_once, sizeof pipe, 0, 0);
+    hk_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&blocked, 0, sizeof blocked, 0, 0);
+}
+
+void hk_os_write_stderr(const char *text, size_t length)
+{
+    if (hk_kept.reports)
+        hk_write_report(text, length);
+    else
+        hk_write_all(2, text, length);
 }
 
 _Noreturn void hk_os_abort(void) { abort(); }

@@ -54,6 +54,9 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 /* Waits on a futex that nobody wakes: a sandbox must allow futex calls anyway. */
 void hk_os_sleep_ms(uint32_t ms);
 
+/* Gives the calling thread the processors of the process's first thread, and the normal policy if it is scheduled in
+ * real time: it has inherited both from the thread that made it. */
+void hk_os_schedule_as_process(void);
 /* Names the calling thread, for ps and debuggers; up to 15 characters. */
 void hk_os_name_thread(const char *name);
 /* Reads the start of a file, as much as there is room for, and puts a NUL after it. */
@@ -69,7 +72,7 @@ uint64_t hk_os_process_id(void);
 size_t hk_os_address_space_limit(void);
 /* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */
 uint64_t hk_os_now_ms(void);
-/* Keeps standard error as it is now for hk_os_write_stderr, for programs that close it before they end. */
+/* Reports are to go where standard error leads now, though the program may close it, and nowhere else. At start. */
 void hk_os_keep_stderr(void);
 /* Writes all of a text to standard error. If that is full and does not block, waits for it up to a fifth of a second;
  * after one wait in vain, not again until it has taken something. */

@@ -114,10 +114,12 @@ static void *hk_alloc_large_try(size_t n, size_t alignment, enum hk_large_kind k
     return p;
 }
 
+/* More cannot exist: no idle memory is given up for it. */
+#define HK_LARGE_MAX (((size_t)1 << HK_ADDRESS_BITS) - 1)
+
 static void *hk_alloc_large(size_t n, size_t alignment, enum hk_large_kind kind, bool zero)
 {
-    const size_t all = (size_t)1 << HK_ADDRESS_BITS; /* more than can exist: no idle memory is given up for it */
-    if (alignment > all || n > all - alignment)
+    if (alignment > HK_LARGE_MAX || n > HK_LARGE_MAX - alignment)
         return hk_no_memory();
     n += n == 0;
     struct hk_fault fault = HK_NO_FAULT;
@@ -212,9 +214,6 @@ static void hk_free_own(struct hk_heap *heap, unsigned cls, void *p, struct hk_f
     hk_magazine_free(heap, cls, hk_self.top, p, fault);
     hk_heap_leave(heap, fault);
 }
-
-/* True if p is the block that the thread has put into its outbox last. The outbox has been used. */
-HK_INLINE bool hk_outbox_ends_with(const void *p) { return hk_get(hk_self.outbox_next - 1) == p; }
 
 /* Puts a block of another heap into the outbox. False if that has no room for it, if the block is the last one in it
  * already, if the key is not a slab's, or if the maintenance thread must be woken. */
@@ -330,7 +329,7 @@ size_t hk_good_size(size_t n)
 {
     if (n <= HK_MEDIUM_MAX)
         return hk_classes[hk_class_of(n)].size;
-    return n > PTRDIFF_MAX ? n : hk_align_up(n, 4 * HK_KIB);
+    return n > HK_LARGE_MAX ? n : hk_align_up(n, 4 * HK_KIB);
 }
 
 /* ---- Batches ---- */

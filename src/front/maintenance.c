@@ -94,6 +94,7 @@ static void *hk_maintenance_run(void *unused)
 {
     (void)unused;
     hk_os_name_thread("hakmem");
+    hk_os_schedule_as_process();
     atomic_store_explicit(&hk_maintenance_state, HK_MAINTENANCE_AWAKE, memory_order_release);
     hk_os_futex_wake(&hk_maintenance_state, 1);
     do

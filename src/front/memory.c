@@ -14,15 +14,18 @@ HK_COLD void hk_reclaim(struct hk_fault *fault)
     hk_superslabs_unmap_free(true);
 }
 
-size_t hk_prewarm_superslabs(size_t n, unsigned cls, bool populate)
+size_t hk_prewarm_superslabs(const struct hk_prewarm *wishes, unsigned nwishes, bool populate)
 {
     const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
-    n = hk_min(n, all);
-    if (populate)
-        hk_prewarmed_keep(n * HK_SUPERSLAB_SIZE);
-    size_t done = hk_pool_prewarm(n, cls, populate);
-    if (populate)
-        hk_prewarmed_forget((n - done) * HK_SUPERSLAB_SIZE);
+    if (!populate)
+        return hk_pool_prewarm(wishes, nwishes, all, false);
+    size_t most = hk_superslabs_most_cached(), wanted = 0, before = hk_prewarmed_bytes();
+    for (unsigned i = 0; i < nwishes; i++)
+        wanted = hk_min(wanted + hk_min(wishes[i].superslabs, most), most);
+    /* Before it is made ready, as a purge may come meanwhile. What was made ready before and lies idle serves again. */
+    hk_prewarmed_set(hk_max(before, wanted * HK_SUPERSLAB_SIZE));
+    size_t done = hk_pool_prewarm(wishes, nwishes, most, true);
+    hk_prewarmed_set(hk_max(before, done * HK_SUPERSLAB_SIZE));
     return done;
 }
 
@@ -31,11 +34,11 @@ size_t hk_prewarm(size_t n, size_t count)
     size_t bytes;
     if (n > HK_MEDIUM_MAX || __builtin_mul_overflow(hk_good_size(n), count, &bytes))
         return 0;
-    unsigned cls = hk_class_of(n);
-    size_t slab_blocks = hk_classes[cls].nblocks;
-    size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / hk_classes[cls].slots * slab_blocks;
-    size_t got = hk_prewarm_superslabs(hk_div_up(count, per_superslab), cls, true) * per_superslab;
-    return hk_min(got, count);
+    struct hk_prewarm wish = {.cls = hk_class_of(n)};
+    const struct hk_class *cls = &hk_classes[wish.cls];
+    size_t per_superslab = HK_SLOTS_PER_SUPERSLAB / cls->slots * (size_t)cls->nblocks;
+    wish.superslabs = hk_div_up(count, per_superslab);
+    return hk_min(hk_prewarm_superslabs(&wish, 1, true) * per_superslab, count);
 }
 
 size_t hk_trim(enum hk_purge_level level, size_t pad)

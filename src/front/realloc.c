@@ -98,7 +98,8 @@ HK_NOINLINE static void *hk_realloc_slow(void *p, size_t n, const char *call)
     if (hk_key_kind(key) == HK_KEY_LARGE)
         return hk_realloc_large(p, n, call);
     unsigned cls = hk_key_kind(key);
-    if (HK_UNLIKELY(!hk_block_in_use(p) || *hk_self.top[cls] == p))
+    if (HK_UNLIKELY(!hk_block_in_use(p) || *hk_self.top[cls] == p ||
+                    (hk_self.outbox_next != NULL && hk_outbox_ends_with(p))))
         return hk_realloc_refuse_block(p, call);
     return hk_realloc_block(p, hk_classes[cls].size, n);
 }

@@ -40,6 +40,8 @@ static void hk_thread_exit(void *thread)
 {
     struct hk_thread *self = thread;
     struct hk_fault fault = HK_NO_FAULT;
+    if (self != &hk_self) /* a second hakmem, in another namespace of the loader, has a key of the same number */
+        return;
     if (self->heap != NULL)
         hk_thread_detach_heap(self, &fault);
     self->state = HK_THREAD_EXITED;
@@ -217,6 +219,18 @@ void *hk_thread_take_back(unsigned cls, struct hk_fault *fault)
     hk_set(place, hk_get(last));
     hk_set(last, NULL);
     return p; /* its share of outbox_room comes back when the outbox is sent */
+}
+
+void hk_thread_check_frees(void)
+{
+    struct hk_fault fault = HK_NO_FAULT;
+    if (hk_self.heap == NULL)
+        return;
+    hk_thread_flush(&fault);
+    hk_self.owner_key = HK_KEY_NOBODY;
+    hk_self.outbox_room = 0;
+    hk_self.outbox_next = NULL;
+    hk_fault_check(&fault, "free");
 }
 
 void hk_thread_flush(struct hk_fault *fault)

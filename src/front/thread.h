@@ -38,6 +38,10 @@ struct hk_heap *hk_thread_heap(void);
 /* Counts the calling thread for maintenance, at its first allocation that takes a slow path, whatever the size. No lock
  * held. */
 void hk_thread_register(void);
+/* Option checked is set: a heap that the calling thread has already gets it, too. No lock held. */
+void hk_thread_check_frees(void);
+/* True if p is the block that the calling thread has put into its outbox last. The outbox has been used. */
+HK_INLINE bool hk_outbox_ends_with(const void *p) { return hk_get(hk_self.outbox_next - 1) == p; }
 /* In the child of a fork: a key that another thread was making is made anew. */
 void hk_thread_after_fork(void);
 /* Sends what the calling thread's outbox holds. The lock of the thread's heap is held. */

@@ -481,27 +481,38 @@ static void hk_superslab_end_prewarm(struct hk_superslab *superslab, unsigned cl
     hk_superslab_rebin(superslab);
 }
 
-size_t hk_pool_prewarm(size_t n, unsigned cls, bool populate)
+/* Carves a superslab that nobody can take until its prewarming ends, and puts it in front of a list; false without
+ * memory. */
+static bool hk_superslab_begin_prewarm(unsigned cls, bool populate, struct hk_superslab **list)
+{
+    if (populate && !hk_limit_allows(HK_SUPERSLAB_SIZE))
+        return false;
+    struct hk_superslab *superslab = hk_pool_carve(cls, false);
+    if (superslab == NULL)
+        return false;
+    hk_empty_remove(superslab, ~0u);
+    superslab->active = superslab->purging = ~0u; /* both */
+    superslab->table->slabs[0].cls = (uint8_t)cls;
+    if (populate)
+        hk_add_visibly(&hk_pool_counts.slots_active, HK_SLOTS_PER_SUPERSLAB);
+    superslab->next = *list;
+    *list = superslab;
+    return true;
+}
+
+size_t hk_pool_prewarm(const struct hk_prewarm *wishes, unsigned nwishes, size_t most, bool populate)
 {
     size_t done = 0;
     hk_lock_acquire(&hk_pool_lock);
-    struct hk_superslab *ready = NULL;
-    for (; done < n; done++) {
-        struct hk_superslab *superslab = NULL;
-        if (!populate || hk_limit_allows(HK_SUPERSLAB_SIZE))
-            superslab = hk_pool_carve(cls, false);
-        if (superslab == NULL)
-            break;
-        hk_empty_remove(superslab, ~0u);
-        superslab->active = superslab->purging = ~0u; /* both */
-        if (populate)
-            hk_add_visibly(&hk_pool_counts.slots_active, HK_SLOTS_PER_SUPERSLAB);
-        superslab->next = ready;
-        ready = superslab;
-    }
-    for (struct hk_superslab *superslab = ready, *next; superslab != NULL; superslab = next) {
+    struct hk_superslab *begun = NULL; /* all of them first: what has ended would be taken for the next */
+    for (unsigned i = 0; i < nwishes; i++)
+        for (size_t n = hk_min(wishes[i].superslabs, most - done);
+             n > 0 && hk_superslab_begin_prewarm(wishes[i].cls, populate, &begun); n--)
+            done++;
+    for (struct hk_superslab *superslab = begun, *next; superslab != NULL; superslab = next) {
         next = superslab->next;
         superslab->next = superslab->prev = NULL;
+        unsigned cls = superslab->table->slabs[0].cls;
         if (populate) {
             hk_lock_release(&hk_pool_lock); /* it takes too long */
             hk_os_populate(superslab->base, hk_class_slots_of_superslab(cls) * HK_SLOT_SIZE);

@@ -20,9 +20,15 @@
 unsigned hk_pool_acquire_slots(hk_key key, unsigned cls, struct hk_slab **out, unsigned want, size_t *grown);
 /* Acquires the run of slots that a slab of the class needs; its first one, or NULL. *grown and the lock as above. */
 struct hk_slab *hk_pool_acquire_run(hk_key key, unsigned cls, size_t *grown);
-/* Makes n superslabs ready, in the LRU cache if they are populated (their pages faulted in), their slots as if last
- * used by a class. Returns how many there was memory for. Takes the pool's lock, and drops it meanwhile. */
-size_t hk_pool_prewarm(size_t n, unsigned cls, bool populate);
+/* Superslabs to be made ready for a class. */
+struct hk_prewarm {
+    size_t superslabs;
+    unsigned cls;
+};
+/* Makes superslabs ready, `most` at most for all wishes together: in the LRU cache if they are populated (their pages
+ * faulted in), their slots as if last used by the class. Returns how many there was memory for, the first wish served
+ * first. Takes the pool's lock, and drops it meanwhile. */
+size_t hk_pool_prewarm(const struct hk_prewarm *wishes, unsigned nwishes, size_t most, bool populate);
 /* Gives back the slots of a slab after hk_slab_fini. Takes the lock. */
 void hk_pool_release_run(struct hk_slab *slab, unsigned nslots);
 /* Gives back n warm slots, the last of which will be the first to serve again. Takes the lock. */

@@ -146,7 +146,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     uint64_t before_ms = any_age ? UINT64_MAX : hk_sub_sat(now_ms, 1000);
     size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
     if (all)
-        hk_prewarmed_forget(SIZE_MAX);
+        hk_prewarmed_set(0);
     size_t prewarmed = hk_prewarmed_bytes();
     hk_add(&hk_purge_counts.purge_passes, 1);
     hk_add(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
@@ -155,15 +155,14 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
 
     size_t bytes = hk_large_purge(keep, before_ms, most);
     keep = hk_sub_sat(keep, hk_large_read_counts().cached_bytes);
-    keep = hk_max(keep, prewarmed);
-    bytes += hk_superslabs_purge(keep / HK_SUPERSLAB_SIZE, before_ms, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
+    size_t apart = hk_max(keep, prewarmed); /* of superslabs and slots; holes were not prewarmed */
+    bytes += hk_superslabs_purge(apart / HK_SUPERSLAB_SIZE, before_ms, hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
     if (level == HK_PURGE_DECAY) /* and within the budget nothing stays for ever, but what was asked for */
         bytes +=
             hk_superslabs_purge(prewarmed / HK_SUPERSLAB_SIZE, hk_sub_sat(now_ms, hk_option(superslab_ttl_sec) * 1000),
                                 hk_sub_sat(most, bytes) / HK_SUPERSLAB_SIZE);
-    keep = hk_sub_sat(keep, hk_cached_bytes());
-    bytes += hk_pool_purge(before, keep, hk_sub_sat(most, bytes));
-    keep = hk_sub_sat(keep, hk_empty_bytes());
+    bytes += hk_pool_purge(before, hk_sub_sat(apart, hk_cached_bytes()), hk_sub_sat(most, bytes));
+    keep = hk_sub_sat(keep, hk_cached_bytes() + hk_empty_bytes());
     size_t idle = hk_heaps_idle_bytes();
     if (idle > keep) {
         struct hk_superslab_cursor whole = {0};

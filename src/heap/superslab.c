@@ -459,12 +459,15 @@ size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most)
     return bytes;
 }
 
+size_t hk_superslabs_most_cached(void)
+{
+    return hk_min(hk_option(superslab_max_cached), (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE);
+}
+
 size_t hk_superslabs_max_cached(void)
 {
-    size_t by_count = hk_option(superslab_max_cached);
-    size_t by_bytes = (hk_option(superslab_max_memory_mb) << 20) / HK_SUPERSLAB_SIZE;
     size_t by_demand = HK_CACHED_FIRST + hk_look(&hk_superslabs.wanted) + hk_prewarmed_bytes() / HK_SUPERSLAB_SIZE;
-    return hk_min(by_demand, hk_min(by_count, by_bytes));
+    return hk_min(by_demand, hk_superslabs_most_cached());
 }
 
 /* Unmaps a free run; false if the kernel refuses. */
@@ -524,16 +527,12 @@ bool hk_superslabs_unmap_free(bool scarce)
 
 static _Atomic size_t hk_prewarmed;
 
-void hk_prewarmed_keep(size_t bytes) { hk_add(&hk_prewarmed, bytes); }
+void hk_prewarmed_set(size_t bytes) { hk_set(&hk_prewarmed, bytes); }
 
-void hk_prewarmed_forget(size_t bytes)
+size_t hk_prewarmed_bytes(void)
 {
-    size_t kept = hk_get(&hk_prewarmed);
-    while (!atomic_compare_exchange_weak_explicit(&hk_prewarmed, &kept, hk_sub_sat(kept, bytes), memory_order_relaxed,
-                                                  memory_order_relaxed)) {}
+    return hk_min(hk_get(&hk_prewarmed), hk_superslabs_most_cached() * HK_SUPERSLAB_SIZE);
 }
-
-size_t hk_prewarmed_bytes(void) { return hk_get(&hk_prewarmed); }
 
 /* ---- Fork ---- */
 

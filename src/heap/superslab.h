@@ -93,16 +93,17 @@ HK_INLINE struct hk_superslab *hk_superslab_next(const struct hk_superslab *supe
 /* Purges cached superslabs, oldest first: `most` at most, until `keep` are left, and only those that were freed before
  * a time of hk_os_now_ms. Returns bytes. Takes the lock, and drops it for madvise. */
 size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most);
-/* How many the options allow to be cached. */
+/* How many may be cached now: at first few, then as many as were wanted again; and how many the options allow at
+ * most. */
 size_t hk_superslabs_max_cached(void);
+size_t hk_superslabs_most_cached(void);
 /* Unmaps every free run, and what is reserved beyond: gives address space and commit charge back. scarce: they have run
  * out, so that no more will be reserved than is needed. True if something went. Lock not held. */
 bool hk_superslabs_unmap_free(bool scarce);
 
-/* How many bytes of prewarmed memory stay, though idle, until all goes. Added before the memory is made ready, since a
- * purge may come meanwhile, and taken back for what there was no memory for. No lock is needed. */
-void hk_prewarmed_keep(size_t bytes);
-void hk_prewarmed_forget(size_t bytes);
+/* How many bytes of idle slots and superslabs stay until all goes, as they were prewarmed; within the options' bound.
+ * No lock is needed. */
+void hk_prewarmed_set(size_t bytes);
 size_t hk_prewarmed_bytes(void);
 
 /* In the child of a fork: what another thread was purging is free again. Lock held. */

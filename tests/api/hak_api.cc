@@ -242,7 +242,7 @@ TEST(HakGoodSize, Grows)
 
 TEST(HakGoodSize, OfTheImpossibleIsItself)
 {
-    for (size_t n : {too_large, SIZE_MAX - 4096, SIZE_MAX - 1, SIZE_MAX})
+    for (size_t n : {size_t{1} << 48, (size_t{1} << 50) + 1, too_large, SIZE_MAX - 4096, SIZE_MAX - 1, SIZE_MAX})
         EXPECT_EQ(hak_good_size(n), n);
 }
 

@@ -416,6 +416,47 @@ TEST_F(HakPrewarm, StaysWhateverItsAgeUntilAllIsPurged)
     EXPECT_EQ(stats_now().superslabs.cached, 0u);
 }
 
+TEST_F(HakPrewarm, WhatIsReadyAlreadyCounts)
+{
+    const size_t count = 20 * kMib / 1024;
+    ASSERT_EQ(hak_prewarm(1000, count), count);
+    const size_t ready = idle_bytes();
+    for (int again = 0; again < 10; again++)
+        EXPECT_EQ(hak_prewarm(1000, count), count);
+    EXPECT_EQ(idle_bytes(), ready);
+    free(alloc(1000, 10 * count));
+    advance_a_second();
+    hak_purge(HAK_PURGE_QUIET);
+    EXPECT_LE(idle_bytes(), ready + HK_SUPERSLAB_SIZE) << "nothing else stays";
+}
+
+TEST_F(HakPrewarm, IsBoundedAsTheCacheIs)
+{
+    ASSERT_EQ(hak_option_set("superslab_max_memory_mb", "10"), 0);
+    EXPECT_LT(hak_prewarm(1000, 100 * kMib / 1024), 11 * kMib / 1024);
+    EXPECT_EQ(stats_now().superslabs.cached, 5u);
+    EXPECT_LT(hak_prewarm(64, size_t{1} << 45), 11 * kMib / 64);
+    EXPECT_EQ(stats_now().superslabs.cached, 5u);
+    ASSERT_EQ(hak_option_set("superslab_max_memory_mb", "512"), 0);
+}
+
+TEST_F(HakPrewarm, KeepsNoHoles)
+{
+    const size_t count = 40 * kMib / 1024;
+    ASSERT_EQ(hak_prewarm(1000, count), count);
+    Blocks blocks = alloc(1000, 2 * count), pins;
+    for (size_t i = 0; i < blocks.size(); i += 20) {
+        pins.push_back(blocks[i]);
+        blocks[i] = nullptr;
+    }
+    free(blocks);
+    hak_thread_idle();
+    advance_a_second();
+    hak_purge(HAK_PURGE_QUIET);
+    EXPECT_LE(idle_bytes(), pins.size() * 3 * 1024 + kMib) << "four blocks lie on a page";
+    free(pins);
+}
+
 TEST_F(HakPrewarm, WhatIsTakenFromItComesBackToIt)
 {
     const size_t count = 20 * kMib / 1024;

@@ -198,6 +198,15 @@ static void bands_are_those_of_the_classes(void)
     }
 }
 
+static void bands_add_up(void)
+{
+    const char *const arguments[] = {"look", "16", NULL};
+    const char *const environment[] = {"HAKMEM_PREWARM_SUPERSLABS_C0=2", "HAKMEM_PREWARM_SUPERSLABS_C5=3",
+                                       "HAKMEM_PREFAULT=1", "HAKMEM_STATS=1", NULL};
+    child_run(&child, "/proc/self/exe", arguments, environment);
+    CHECK_MSG(with_memory() == 5, "%zu superslabs", with_memory());
+}
+
 /* Without prefault: address space that may be written at once, and no memory. */
 static void else_they_are_mapped_only(void)
 {
@@ -323,6 +332,7 @@ int main(int argc, char **argv)
     without_it_nothing_is_ready();
     prefaulted_superslabs_are_resident();
     bands_are_those_of_the_classes();
+    bands_add_up();
     else_they_are_mapped_only();
     it_stays_while_the_process_idles();
     when_memory_is_short_the_program_runs();

@@ -202,6 +202,20 @@ TEST_F(Alloc, FindsWhatWasFreedTwiceAndIsTakenBack)
     ASSERT_EQ(hak_option_set("on_error", "abort"), 0);
 }
 
+TEST_F(Alloc, ReallocRefusesWhatWasJustPutIntoTheOutbox)
+{
+    constexpr size_t kOther = 2300;
+    begin_with_empty_outbox();
+    ASSERT_EQ(hak_option_set("on_error", "warn"), 0);
+    void *p = hak_malloc(kOther);
+    hak_free(p);
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(hak_realloc(p, kOther), nullptr);
+    const std::string said = testing::internal::GetCapturedStderr();
+    EXPECT_NE(said.find("use after free"), std::string::npos) << said;
+    ASSERT_EQ(hak_option_set("on_error", "abort"), 0);
+}
+
 TEST_F(Alloc, TakesNoWrongPointerBack)
 {
     constexpr size_t kOther = 2000;

@@ -4,6 +4,7 @@
  *   large    it is there as well if both threads allocate nothing but large blocks;
  *   begins   it is there, by name, when a second thread's first allocation returns; all its signals are blocked; it is
  *            the same for good, however many threads come and go; errno is kept;
+ *   inherits nothing of the processors, and of the real-time policy, that the thread has whose call makes it;
  *   rests    when nothing is to be done it does not run at all, and it comes back when there is;
  *   leaves   it keeps no process alive: that ends when the last thread of the program does, whether the allocator's is
  *            at work or at rest; and exit handlers, which may then run on it, find all that a thread may rely on;
@@ -13,6 +14,7 @@
  */
 #include "tasks.h"
 #include <malloc.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <stdatomic.h>
 
@@ -118,6 +120,37 @@ static void *allocates_and_ends(void *argument)
     (void)argument;
     allocate_and_free(20);
     return NULL;
+}
+
+static void *allocates_apart(void *argument)
+{
+    cpu_set_t *one = argument;
+    const struct sched_param first = {.sched_priority = 1};
+    HK_CHECK(sched_setaffinity(0, sizeof *one, one) == 0, "sched_setaffinity");
+    bool real_time = sched_setscheduler(0, SCHED_FIFO, &first) == 0; /* not everybody may */
+    allocate_and_free(20);
+    pid_t own = hk_own_task();
+    cpu_set_t of_own;
+    HK_CHECK(own != 0, "the allocator has no thread");
+    HK_CHECK(sched_getaffinity(own, sizeof of_own, &of_own) == 0 && CPU_COUNT(&of_own) > 1, "it may use %d processors",
+             CPU_COUNT(&of_own));
+    HK_CHECK(!real_time || sched_getscheduler(own) == SCHED_OTHER, "policy %d", sched_getscheduler(own));
+    return NULL;
+}
+
+static void run_inherits(void)
+{
+    cpu_set_t all, one;
+    HK_CHECK(sched_getaffinity(0, sizeof all, &all) == 0, "sched_getaffinity");
+    if (CPU_COUNT(&all) < 2)
+        return;
+    int cpu = 0;
+    while (!CPU_ISSET(cpu, &all))
+        cpu++;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    allocate_and_free(20000);
+    hk_join(hk_thread(allocates_apart, &one));
 }
 
 static void *allocates_large(void *argument)
@@ -412,6 +445,8 @@ static void run(const char *scene)
         run_large();
     else if (strcmp(scene, "begins") == 0)
         run_begins();
+    else if (strcmp(scene, "inherits") == 0)
+        run_inherits();
     else if (strcmp(scene, "rests") == 0)
         run_rests();
     else if (strcmp(scene, "leaves") == 0)
@@ -430,8 +465,8 @@ static void run(const char *scene)
 
 int main(int argc, char **argv)
 {
-    static const char *const scenes[] = {"alone", "large",       "begins",         "leaves", "rests",
-                                         "forks", "leaves_last", "leaves_at_rest", "storm"};
+    static const char *const scenes[] = {"alone", "large", "begins",      "inherits",       "leaves",
+                                         "rests", "forks", "leaves_last", "leaves_at_rest", "storm"};
     if (argc > 1) {
         run(argv[1]);
         return 0;

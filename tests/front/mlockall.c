@@ -67,9 +67,34 @@ static void run(const char *what)
     HK_CHECK(kib <= bound_kib, "%s: %ld KiB resident", what, kib);
 }
 
-int main(void)
+/* What was purged in vain while new memory is locked does not count later. */
+static void purge_after_future(void)
+{
+    enum { N = 20000, SIZE = 1000 };
+    static void *block[N];
+    for (int lock = 1; lock >= 0; lock--) {
+        for (int i = 0; i < N; i++) {
+            block[i] = malloc(SIZE);
+            HK_CHECK(block[i] != NULL, "malloc");
+            memset(block[i], 1, SIZE);
+        }
+        if (lock)
+            HK_CHECK(mlockall(MCL_FUTURE) == 0, "mlockall(MCL_FUTURE)");
+        for (int i = 0; i < N; i++)
+            free(block[i]);
+        int trimmed = malloc_trim(0);
+        HK_CHECK(lock || trimmed == 1, "malloc_trim gives nothing back of %d KiB", N * SIZE >> 10);
+        HK_CHECK(munlockall() == 0, "munlockall");
+    }
+}
+
+int main(int argc, char **argv)
 {
     hk_watchdog(55);
+    if (argc > 1 && strcmp(argv[1], "future") == 0) {
+        purge_after_future();
+        return 0;
+    }
     if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
         hk_skip("mlockall: errno %d (it takes CAP_IPC_LOCK or a larger RLIMIT_MEMLOCK)", errno);
     run("mlockall");
@@ -85,5 +110,13 @@ int main(void)
     run("munlockall");
     HK_CHECK(mlockall(MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT) == 0, "mlockall with MCL_ONFAULT");
     run("mlockall with MCL_ONFAULT");
+    HK_CHECK(munlockall() == 0, "munlockall");
+    child = fork();
+    HK_CHECK(child >= 0, "fork");
+    if (child == 0) {
+        execl("/proc/self/exe", "mlockall", "future", (char *)NULL);
+        _exit(1);
+    }
+    HK_WAIT_OK(child, "MCL_FUTURE alone");
     return 0;
 }

@@ -438,6 +438,11 @@ class PoolFuzz : public Pool
         hk_superslabs_release(large.back().first, large.back().second, true);
         large.pop_back();
     }
+    static void prewarm(size_t superslabs, unsigned size_class, bool populate)
+    {
+        const hk_prewarm wish = {superslabs, size_class};
+        hk_pool_prewarm(&wish, 1, SIZE_MAX, populate);
+    }
     void lock_a_page()
     {
         char *p = slabs[below(slabs.size())].first->superslab->base + below(HK_SLOTS_PER_SUPERSLAB) * HK_SLOT_SIZE;
@@ -462,7 +467,7 @@ class PoolFuzz : public Pool
         else if (what == 91 && !large.empty())
             end_large();
         else if (what == 92)
-            hk_pool_prewarm(1 + below(2), below(2) == 0 ? kRun : kClass, below(2) == 0);
+            prewarm(1 + below(2), below(2) == 0 ? kRun : kClass, below(2) == 0);
         else if (what == 93)
             hk_superslabs_purge(below(2), UINT64_MAX, SIZE_MAX);
         else if (what == 94)

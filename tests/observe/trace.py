@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -204,8 +205,16 @@ def check_deaf_stderr(scenario):
     os.set_blocking(writer, False)  # soon full: nobody reads
     run(scenario, everything, "threads", stderr=writer)
     os.close(reader)
-    run(scenario, everything, "threads", stderr=writer, restore_signals=False)  # that is, with SIGPIPE ignored
+    run(scenario, everything, "threads", stderr=writer)  # it does not die of SIGPIPE
     os.close(writer)
+
+
+def check_other_file(scenario):
+    """What a program opens where standard error was stays its own."""
+    with tempfile.NamedTemporaryFile() as data:
+        for what in ({}, {"stderr": None, "preexec_fn": lambda: os.close(2)}):
+            run(scenario, ",".join(KINDS), f"daemon={data.name}", **what)
+            check(os.path.getsize(data.name) == 0, "a trace went into a program's file")
 
 
 def main():
@@ -219,6 +228,7 @@ def main():
     check_switch(scenario, events)
     check_off_and_bad(scenario)
     check_deaf_stderr(scenario)
+    check_other_file(scenario)
     return 1 if failures else 0
 
 

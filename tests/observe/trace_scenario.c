@@ -8,6 +8,7 @@
  *   trace_scenario switch    traces slots for a while: "on" and "off" say when
  */
 #include "../front/check.h"
+#include <fcntl.h>
 #include <hakmem/hakmem.h>
 #include <malloc.h>
 
@@ -195,6 +196,15 @@ static void run_switch(void)
     }
 }
 
+/* As a daemon does: closes all, and has a file of its own where standard error was. */
+static void run_daemon(const char *path)
+{
+    for (int fd = 2; fd < 1024; fd++)
+        close(fd);
+    HK_CHECK(open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600) == STDERR_FILENO, "open %s", path);
+    run_all();
+}
+
 int main(int argc, char **argv)
 {
     hk_watchdog(50);
@@ -207,6 +217,8 @@ int main(int argc, char **argv)
         run_still();
     else if (strcmp(what, "pass") == 0)
         run_pass();
+    else if (strncmp(what, "daemon=", 7) == 0)
+        run_daemon(what + 7);
     else if (strcmp(what, "switch") == 0)
         run_switch();
     else
