@@ -83,7 +83,7 @@ static void hk_slab_account(struct hk_heap *heap, struct hk_slab *slab, unsigned
 
 static void hk_slab_mark_used(struct hk_slab *slab) { hk_set_visibly(&slab->used_at, hk_clock_now()); }
 
-static unsigned hk_warm_room(const struct hk_heap *heap) { return HK_WARM_SLOTS << heap->warm_doubled; }
+static unsigned hk_warm_room(const struct hk_heap *heap) { return HK_WARM_SLOTS << heap->warm.doubled; }
 
 /* True if slabs of a class leave their slots, as they are, to the next slabs of the heap, and take over theirs. Not if
  * they would have to give back what another class has touched, nor in a heap that no thread runs. */
@@ -95,10 +95,10 @@ static bool hk_warm_serves(const struct hk_heap *heap, unsigned cls)
 /* Gives n slots back to the pool, those that have been warm the longest. */
 static void hk_warm_give(struct hk_heap *heap, unsigned n)
 {
-    hk_pool_release_slots(heap->warm, n);
-    heap->nwarm -= (uint8_t)n;
-    for (unsigned i = 0; i < heap->nwarm; i++)
-        heap->warm[i] = heap->warm[i + n];
+    hk_pool_release_slots(heap->warm.slots, n);
+    heap->warm.n -= (uint8_t)n;
+    for (unsigned i = 0; i < heap->warm.n; i++)
+        heap->warm.slots[i] = heap->warm.slots[i + n];
 }
 
 static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
@@ -112,9 +112,9 @@ static void hk_slab_release(struct hk_heap *heap, struct hk_slab *slab)
         hk_regret_holes(hk_holes_bytes(slab));
     hk_slab_fini(slab);
     if (hk_warm_serves(heap, slab->cls)) {
-        if (heap->nwarm >= hk_warm_room(heap))
-            hk_warm_give(heap, heap->nwarm / 4u); /* one at a time where nobody contends */
-        heap->warm[heap->nwarm++] = slab;         /* for the next slab */
+        if (heap->warm.n >= hk_warm_room(heap))
+            hk_warm_give(heap, heap->warm.n / 4u); /* one at a time where nobody contends */
+        heap->warm.slots[heap->warm.n++] = slab;   /* for the next slab */
     } else {
         hk_pool_release_run(slab, slab->slots);
     }
@@ -157,8 +157,8 @@ void hk_slab_settle(struct hk_heap *heap, struct hk_slab *slab)
 
 void hk_heap_release_warm(struct hk_heap *heap)
 {
-    hk_warm_give(heap, heap->nwarm);
-    heap->warm_doubled = 0;
+    hk_warm_give(heap, heap->warm.n);
+    heap->warm.doubled = 0;
 }
 
 void hk_heap_release_empty(struct hk_heap *heap, unsigned class_number)
@@ -223,9 +223,9 @@ static void hk_warm_adapt(struct hk_heap *heap, bool contended)
 {
     unsigned doubled = 2 * hk_warm_room(heap);
     if (!contended)
-        heap->warm_doubled = (uint8_t)hk_sub_sat(heap->warm_doubled, 1);
+        heap->warm.doubled = (uint8_t)hk_sub_sat(heap->warm.doubled, 1);
     else if (doubled <= HK_WARM_SLOTS_MAX && doubled <= heap->slab_bytes / HK_SLOT_SIZE / HK_WARM_PART)
-        heap->warm_doubled++;
+        heap->warm.doubled++;
 }
 
 static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned cls)
@@ -237,9 +237,9 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned cls)
         hk_pool_acquire_slots(heap->key, cls, &slab, 1, &heap->grown_bytes);
         return slab;
     }
-    if (heap->nwarm > 0) {
+    if (heap->warm.n > 0) {
         heap->counts.warm_hits++;
-        return heap->warm[--heap->nwarm];
+        return heap->warm.slots[--heap->warm.n];
     }
     struct hk_slab *acquired[HK_WARM_SLOTS_MAX];
     unsigned got = hk_pool_acquire_slots(heap->key, cls, acquired, hk_warm_room(heap), &heap->grown_bytes);
@@ -249,7 +249,7 @@ static struct hk_slab *hk_heap_acquire_slots(struct hk_heap *heap, unsigned cls)
     heap->counts.warm_prefills += got > 1;
     /* What was acquired first is used first. */
     while (got > 1)
-        heap->warm[heap->nwarm++] = acquired[--got];
+        heap->warm.slots[heap->warm.n++] = acquired[--got];
     return acquired[0];
 }
 
@@ -393,7 +393,7 @@ bool hk_heap_count_guest_alloc(struct hk_heap *heap, unsigned cls)
     struct hk_heap_class *c = &heap->classes[cls];
     if (c->nslabs != 0)
         return false;
-    uint32_t now = heap->exchanges;
+    uint32_t now = heap->budget.exchanges;
     if (c->guest_allocs == 0 || now - c->guest_since > HK_CLASS_GUEST_WINDOW) {
         c->guest_allocs = 0;
         c->guest_since = now;
@@ -407,7 +407,7 @@ bool hk_heap_count_guest_alloc(struct hk_heap *heap, unsigned cls)
 void hk_heap_check(struct hk_heap *heap)
 {
     size_t slab_bytes = 0;
-    hk_assert(heap->nwarm <= hk_warm_room(heap) && hk_warm_room(heap) <= HK_WARM_SLOTS_MAX);
+    hk_assert(heap->warm.n <= hk_warm_room(heap) && hk_warm_room(heap) <= HK_WARM_SLOTS_MAX);
     for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
         slab_bytes += heap->classes[cls].nslabs * (size_t)hk_classes[cls].slots * HK_SLOT_SIZE;
         for (unsigned bin = HK_BIN_QUARTER; bin < HK_NBINS; bin++)

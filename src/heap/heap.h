@@ -78,33 +78,43 @@ struct hk_heap_counts {
 #define HK_WARM_SLOTS 4u      /* that a heap's warm pool has room for */
 #define HK_WARM_SLOTS_MAX 16u /* the same, where heaps contend for the shared pool */
 
-struct hk_heap {
-    struct hk_lock lock;
-    hk_key key;            /* id << 8; constant */
-    uint8_t state;         /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
-    uint8_t nwarm;         /* slots in the warm pool */
-    uint8_t warm_doubled;  /* how often its room was doubled */
-    uint32_t tick;         /* slow paths; may be read without the lock, to see whether it stands still */
-    bool released;         /* a slab since the slow path was entered: there may be something to purge */
-    uint32_t tended_tick;  /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
-                             at once, a heap may be tended a pass later */
-    uint32_t parked_at;    /* hk_clock; while PARKED; may be read without the lock */
-    bool dissolving;       /* PARKED, magazines flushed: its slabs are to become orphans */
-    size_t grown_bytes;    /* handed out for the first time since the heap last paid for growth */
-    size_t idle_bytes;     /* in idle blocks of its slabs; may be read without the lock */
-    size_t slab_bytes;     /* in the slots of its slabs */
-    size_t magazine_bytes; /* what the budget is spent on: capacity beyond the first, and reserves, in bytes */
-    uint64_t busy_step;    /* hk_os_now_ms, in whose current step busy_count refills and flushes were made */
-    uint64_t busy_at;      /* hk_os_now_ms, when the heap was last busy, or last shrank */
+/* Slots between two slabs of the heap, without a visit to the shared pool. */
+struct hk_warm {
+    struct hk_slab *slots[HK_WARM_SLOTS_MAX];
+    uint8_t n;
+    uint8_t doubled; /* how often its room was doubled */
+};
+
+/* How large the magazines of a heap may be, and whether it is busy enough for that (magazine.c). */
+struct hk_magazine_budget {
+    size_t bytes;       /* what it is spent on: capacity beyond the first, and reserves */
+    uint64_t busy_step; /* hk_os_now_ms, in whose current step busy_count refills and flushes were made */
+    uint64_t busy_at;   /* hk_os_now_ms, when the heap was last busy, or last shrank */
     uint32_t busy_count;
     uint32_t may_borrow; /* how many blocks of one class may serve the next smaller one until a later step is seen */
-    uint32_t magazines_tended_at; /* hk_clock, when it was last looked whether the heap has been busy */
-    uint32_t exchanges;           /* refills, and flushes, but for those that make room for what others free */
-    uint32_t victim;              /* class at which the search for capacity to take stands */
-    struct hk_heap *next;         /* all heaps; constant once linked */
-    struct hk_heap *next_parked;  /* by hk_heaps_lock */
-    void *thread;                 /* whose magazines these are, for the fork child and for hk_heap_obtain; by
-                                     hk_heaps_lock */
+    uint32_t tended_at;  /* hk_clock, when it was last looked whether the heap has been busy */
+    uint32_t exchanges;  /* refills, and flushes, but for those that make room for what others free */
+    uint32_t victim;     /* class at which the search for capacity to take stands */
+};
+
+struct hk_heap {
+    struct hk_lock lock;
+    hk_key key;           /* id << 8; constant */
+    uint8_t state;        /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
+    bool released;        /* a slab since the slow path was entered: there may be something to purge */
+    bool dissolving;      /* PARKED, magazines flushed: its slabs are to become orphans */
+    uint32_t tick;        /* slow paths; may be read without the lock, to see whether it stands still */
+    uint32_t tended_tick; /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
+                             at once, a heap may be tended a pass later */
+    uint32_t parked_at;   /* hk_clock; while PARKED; may be read without the lock */
+    size_t grown_bytes;   /* handed out for the first time since the heap last paid for growth */
+    size_t idle_bytes;    /* in idle blocks of its slabs; may be read without the lock */
+    size_t slab_bytes;    /* in the slots of its slabs */
+    struct hk_magazine_budget budget;
+    struct hk_heap *next;        /* all heaps; constant once linked */
+    struct hk_heap *next_parked; /* by hk_heaps_lock */
+    void *thread;                /* whose magazines these are, for the fork child and for hk_heap_obtain; by
+                                    hk_heaps_lock */
 
     /* Pushed by anybody, taken as a whole by lock holders. */
     HK_CACHE_ALIGNED struct hk_parcel *_Atomic pending; /* parcels for this heap */
@@ -113,7 +123,7 @@ struct hk_heap {
     HK_CACHE_ALIGNED struct hk_parcel *stock; /* its own, ready to be filled */
     uint32_t parcels_begun;                   /* how many of its own were ever used */
     uint32_t parcels_reserved;                /* how many are in reserves */
-    struct hk_slab *warm[HK_WARM_SLOTS_MAX];
+    struct hk_warm warm;
     struct hk_heap_counts counts;
     struct hk_heap_class classes[HK_NCLASSES];
     void **parked_top[HK_NCLASSES]; /* while PARKED: the tops of the magazines */

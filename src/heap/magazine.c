@@ -52,8 +52,8 @@ static void hk_magazine_set_capacity(struct hk_heap *heap, unsigned cls, void **
     struct hk_heap_class *c = &heap->classes[cls];
     unsigned before = c->capacity;
     void **old_bottom = hk_magazine_bottom(heap, cls);
-    heap->magazine_bytes += hk_budgeted_bytes(cls, capacity);
-    heap->magazine_bytes -= hk_budgeted_bytes(cls, before);
+    heap->budget.bytes += hk_budgeted_bytes(cls, capacity);
+    heap->budget.bytes -= hk_budgeted_bytes(cls, before);
     c->capacity = (uint8_t)capacity;
     if (capacity == 0) {
         c->held = 0;
@@ -123,7 +123,7 @@ static void hk_reserve_drop(struct hk_heap *heap, unsigned cls)
 void hk_reserve_empty(struct hk_heap *heap, unsigned cls, struct hk_fault *fault)
 {
     for (struct hk_parcel *parcel; (parcel = heap->classes[cls].reserve) != NULL;) {
-        heap->magazine_bytes -= parcel->count * (size_t)hk_classes[cls].size;
+        heap->budget.bytes -= parcel->count * (size_t)hk_classes[cls].size;
         hk_heap_put_cached(heap, cls, parcel->blocks, parcel->count, fault);
         parcel->count = 0;
         hk_reserve_drop(heap, cls);
@@ -137,7 +137,7 @@ static bool hk_magazine_reserve(struct hk_heap *heap, unsigned cls, void **tops[
     struct hk_heap_class *c = &heap->classes[cls];
     size_t bytes = n * (size_t)hk_classes[cls].size;
     if (cls >= HK_CLASS_FIRST_MEDIUM || c->capacity < hk_classes[cls].magazine_max ||
-        heap->parcels_reserved == HK_RESERVE_PARCELS || heap->magazine_bytes + bytes > hk_heap_budget(heap))
+        heap->parcels_reserved == HK_RESERVE_PARCELS || heap->budget.bytes + bytes > hk_heap_budget(heap))
         return false;
     struct hk_parcel *parcel = hk_parcel_obtain(heap);
     if (parcel == NULL)
@@ -149,7 +149,7 @@ static bool hk_magazine_reserve(struct hk_heap *heap, unsigned cls, void **tops[
     c->reserve = parcel;
     heap->parcels_reserved++;
     heap->counts.reserved_blocks += n;
-    heap->magazine_bytes += bytes;
+    heap->budget.bytes += bytes;
     return true;
 }
 
@@ -160,7 +160,7 @@ static unsigned hk_reserve_take(struct hk_heap *heap, unsigned cls, void **tops[
     unsigned n = (unsigned)hk_min(parcel->count, heap->classes[cls].capacity);
     parcel->count -= n;
     hk_blocks_move(tops[cls] + 1, parcel->blocks + parcel->count, n);
-    heap->magazine_bytes -= n * (size_t)hk_classes[cls].size;
+    heap->budget.bytes -= n * (size_t)hk_classes[cls].size;
     if (parcel->count == 0)
         hk_reserve_drop(heap, cls);
     return n;
@@ -175,7 +175,7 @@ void hk_magazine_flush(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASS
         return;
     unsigned n = (unsigned)(tops[cls] - hk_magazine_bottom(heap, cls));
     if (n > 0) {
-        heap->exchanges++;
+        heap->budget.exchanges++;
         hk_magazine_give(heap, cls, tops, n, fault);
     }
 }
@@ -222,24 +222,24 @@ static void hk_heap_shrink(struct hk_heap *heap, void **tops[HK_NCLASSES], struc
 void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
     uint64_t now = hk_os_now_ms();
-    heap->magazines_tended_at = hk_clock_now();
-    if (heap->busy_step == now)
+    heap->budget.tended_at = hk_clock_now();
+    if (heap->budget.busy_step == now)
         return;
-    if (HK_UNLIKELY(now - heap->busy_at > HK_BUSY_MS)) {
+    if (HK_UNLIKELY(now - heap->budget.busy_at > HK_BUSY_MS)) {
         hk_heap_shrink(heap, tops, fault);
-        heap->busy_at = now;
+        heap->budget.busy_at = now;
     }
-    heap->may_borrow = HK_BORROWED_PER_MS * (uint32_t)hk_min(now - heap->busy_step, HK_BORROWED_MS_MOST);
-    heap->busy_step = now;
-    heap->busy_count = 0;
+    heap->budget.may_borrow = HK_BORROWED_PER_MS * (uint32_t)hk_min(now - heap->budget.busy_step, HK_BORROWED_MS_MOST);
+    heap->budget.busy_step = now;
+    heap->budget.busy_count = 0;
 }
 
 static void hk_heap_count_busy(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault)
 {
-    if (heap->busy_count % HK_BUSY_LOOK == 0)
+    if (heap->budget.busy_count % HK_BUSY_LOOK == 0)
         hk_magazines_tend(heap, tops, fault);
-    if (++heap->busy_count == HK_BUSY_REFILLS)
-        heap->busy_at = heap->busy_step;
+    if (++heap->budget.busy_count == HK_BUSY_REFILLS)
+        heap->budget.busy_at = heap->budget.busy_step;
 }
 
 /* Classes for which malloc has not taken a slow path for this many ticks of the heap may lose capacity to those for
@@ -253,10 +253,10 @@ static bool hk_heap_free_budget(struct hk_heap *heap, unsigned cls, void **tops[
                                 struct hk_fault *fault)
 {
     size_t budget = hk_heap_budget(heap);
-    for (unsigned looks = 0; heap->magazine_bytes + bytes > budget; looks++) {
+    for (unsigned looks = 0; heap->budget.bytes + bytes > budget; looks++) {
         if (looks == HK_VICTIM_LOOKS)
             return false; /* the next try looks further */
-        unsigned victim = heap->victim = (heap->victim + 1) % HK_NCLASSES;
+        unsigned victim = heap->budget.victim = (heap->budget.victim + 1) % HK_NCLASSES;
         struct hk_heap_class *c = &heap->classes[victim];
         if (victim == cls)
             continue;
@@ -273,7 +273,7 @@ static unsigned hk_capacity_most(const struct hk_heap *heap, unsigned cls)
     size_t most = hk_classes[cls].magazine_max;
     size_t by_option = hk_option(magazine_blocks);
     size_t by_budget = hk_capacity_first(cls) + hk_heap_budget(heap) / hk_classes[cls].size;
-    size_t by_rest = heap->busy_count < HK_BUSY_REFILLS ? hk_capacity_quiet(cls) : most;
+    size_t by_rest = heap->budget.busy_count < HK_BUSY_REFILLS ? hk_capacity_quiet(cls) : most;
     return (unsigned)hk_min(hk_min(most, by_option), hk_min(by_budget, by_rest));
 }
 
@@ -340,7 +340,7 @@ void *hk_magazine_refill(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLA
                                       : hk_magazine_take(heap, cls, tops, (c->capacity + 1u) / 2, fault);
     if (got == 0)
         return NULL;
-    heap->exchanges++;
+    heap->budget.exchanges++;
     tops[cls] += got - 1;
     c->held = (uint8_t)(got - 1);
     return tops[cls][1];
@@ -359,11 +359,12 @@ void *hk_magazine_borrow(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLA
     unsigned lender = cls + 1;
     if (cls < HK_CLASS_FIRST_MEDIUM || lender == HK_CLASS_FIRST_ALIGNED || lender == HK_NCLASSES)
         return NULL;
-    if (heap->may_borrow == 0)
+    if (heap->budget.may_borrow == 0)
         hk_magazines_tend(heap, tops, fault); /* first: it may shrink magazines */
-    if (heap->may_borrow == 0 || !hk_heap_wants_memory(heap, cls, tops) || hk_heap_wants_memory(heap, lender, tops))
+    if (heap->budget.may_borrow == 0 || !hk_heap_wants_memory(heap, cls, tops) ||
+        hk_heap_wants_memory(heap, lender, tops))
         return NULL;
-    heap->may_borrow--;
+    heap->budget.may_borrow--;
     heap->counts.borrowed_blocks++;
     return *tops[lender] != NULL ? *tops[lender]-- : hk_magazine_refill(heap, lender, tops, fault);
 }
@@ -419,7 +420,7 @@ void hk_magazine_free(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSE
             return;
         }
     } else if (hk_magazine_is_full(tops[cls])) {
-        heap->exchanges++;
+        heap->budget.exchanges++;
     }
     hk_magazine_stow(heap, cls, tops, p, fault);
 }

@@ -50,7 +50,7 @@ unsigned hk_magazine_accept(struct hk_heap *heap, void **blocks, unsigned n, voi
 /* Shrinks the magazines of a heap that has not been busy for a second. Refills and flushes do it first. */
 void hk_magazines_tend(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* True if the coarse clock has moved since hk_magazines_tend: for slow paths that are neither refill nor flush. */
-HK_INLINE bool hk_magazines_are_due(const struct hk_heap *heap) { return heap->magazines_tended_at != hk_clock_now(); }
+HK_INLINE bool hk_magazines_are_due(const struct hk_heap *heap) { return heap->budget.tended_at != hk_clock_now(); }
 /* Empties a magazine and its reserve into the slabs. */
 void hk_magazine_flush(struct hk_heap *heap, unsigned cls, void **tops[HK_NCLASSES], struct hk_fault *fault);
 /* Empties a magazine and its reserve, and leaves it without capacity. */

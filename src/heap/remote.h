@@ -40,8 +40,8 @@ void hk_remote_count(struct hk_heap *heap, size_t blocks[HK_NCLASSES]);
 
 /* True if others have sent something; without the lock, it may be outdated. */
 HK_INLINE bool hk_parcels_are_pending(const struct hk_heap *heap) { return hk_get(&heap->pending) != NULL; }
-/* Takes what others sent, as hk_magazine_accept does: into the heap's magazines, if its thread passes their tops, or into
- * the slabs. Releases slabs that became wholly free. */
+/* Takes what others sent, as hk_magazine_accept does: into the heap's magazines, if its thread passes their tops, or
+ * into the slabs. Releases slabs that became wholly free. */
 void hk_parcels_open(struct hk_heap *heap, void **tops[HK_NCLASSES], struct hk_fault *fault);
 
 #endif

@@ -267,7 +267,7 @@ TEST_F(HakThreadIdle, GivesTheMagazinesBack)
         hak_thread_idle();
         EXPECT_EQ(errno, EILSEQ);
         EXPECT_EQ(cached_blocks(), 0u);
-        EXPECT_EQ(hk_self.heap->nwarm, 0);
+        EXPECT_EQ(hk_self.heap->warm.n, 0);
         hak_thread_idle();
         hak_purge(HAK_PURGE_ALL);
         EXPECT_EQ(stats_now().live_blocks, 0u);

@@ -220,9 +220,9 @@ TEST_F(RemoteFrees, LookAfterTheMagazinesOfTheirThread)
         for (int rounds = 0; own->capacity < 64 && rounds < 1000; rounds++)
             free_all(allocate(2000, 64));
         ASSERT_GE(own->capacity, 64u);
-        heap->busy_at -= 1100;
-        heap->busy_step--;
-        heap->magazines_tended_at--;
+        heap->budget.busy_at -= 1100;
+        heap->budget.busy_step--;
+        heap->budget.tended_at--;
         size_t flushes = counts().flushes;
         free_all(blocks);
         EXPECT_GT(counts().flushes, flushes);

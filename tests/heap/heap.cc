@@ -62,10 +62,10 @@ TEST_F(Heap, KeepsAFewSlotsWarm)
         heap.give(blocks);
     }
     EXPECT_EQ(hk_pool_counts.slot_releases, releases + 1) << "the oldest made room for the last";
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS);
+    EXPECT_EQ(heap->warm.n, HK_WARM_SLOTS);
     void *p = heap.take_one(k64);
     EXPECT_EQ(hk_slab_of(p), last_kept);
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1);
+    EXPECT_EQ(heap->warm.n, HK_WARM_SLOTS - 1);
     EXPECT_EQ(heap->counts.warm_hits, hits + 1);
     heap.give({p});
     heap.give({pin.begin() + 1, pin.end()});
@@ -121,7 +121,7 @@ class Slabs
             others_.pop_back();
         }
     }
-    void take_warm() { take(heap_->nwarm); }
+    void take_warm() { take(heap_->warm.n); }
 
   private:
     TestHeap &heap_;
@@ -136,26 +136,26 @@ TEST_F(Heap, KeepsMoreSlotsWarmWhereThePoolIsContended)
     TestHeap heap;
     Slabs slabs(heap, 1);
     while_contended([&] { slabs.take(1); });
-    EXPECT_EQ(heap->nwarm, 0) << "no slot was EMPTY";
+    EXPECT_EQ(heap->warm.n, 0) << "no slot was EMPTY";
 
     slabs.take(8 * 2 * HK_WARM_SLOTS + 36);
     slabs.give(36);
     slabs.take_warm();
     while_contended([&] { slabs.take(1); });
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS - 1);
-    EXPECT_EQ(heap->warm_doubled, 1);
+    EXPECT_EQ(heap->warm.n, HK_WARM_SLOTS - 1);
+    EXPECT_EQ(heap->warm.doubled, 1);
     slabs.take_warm();
     while_contended([&] { slabs.take(1); });
-    EXPECT_EQ(heap->nwarm, 2 * HK_WARM_SLOTS - 1);
-    EXPECT_EQ(heap->warm_doubled, 1) << "an eighth of its slots";
+    EXPECT_EQ(heap->warm.n, 2 * HK_WARM_SLOTS - 1);
+    EXPECT_EQ(heap->warm.doubled, 1) << "an eighth of its slots";
     for (int i = 0; i < 8; i++) {
         slabs.give(1);
-        EXPECT_LE(heap->nwarm, 2 * HK_WARM_SLOTS);
+        EXPECT_LE(heap->warm.n, 2 * HK_WARM_SLOTS);
     }
     slabs.take_warm();
     slabs.take(1);
-    EXPECT_EQ(heap->nwarm, 0);
-    EXPECT_EQ(heap->warm_doubled, 0) << "nobody was met";
+    EXPECT_EQ(heap->warm.n, 0);
+    EXPECT_EQ(heap->warm.doubled, 0) << "nobody was met";
 }
 
 TEST_F(Heap, NeverHasRoomForMoreWarmSlotsThanTheMost)
@@ -166,15 +166,15 @@ TEST_F(Heap, NeverHasRoomForMoreWarmSlotsThanTheMost)
     for (int i = 0; i < 4; i++) {
         slabs.take_warm();
         while_contended([&] { slabs.take(1); });
-        EXPECT_LT(heap->nwarm, HK_WARM_SLOTS_MAX);
+        EXPECT_LT(heap->warm.n, HK_WARM_SLOTS_MAX);
     }
-    EXPECT_EQ(heap->nwarm, HK_WARM_SLOTS_MAX - 1);
+    EXPECT_EQ(heap->warm.n, HK_WARM_SLOTS_MAX - 1);
     {
         HeldLock held(&heap->lock);
         hk_heap_release_warm(heap.get());
     }
-    EXPECT_EQ(heap->nwarm, 0);
-    EXPECT_EQ(heap->warm_doubled, 0);
+    EXPECT_EQ(heap->warm.n, 0);
+    EXPECT_EQ(heap->warm.doubled, 0);
 }
 
 /* Purging is due when a slab has become empty, whoever keeps its slot. */
@@ -185,7 +185,7 @@ TEST_F(Heap, SaysThatASlabWasReleased)
     heap.give({pin[0]});
     heap->released = false;
     heap.give(blocks);
-    EXPECT_EQ(heap->nwarm, 1);
+    EXPECT_EQ(heap->warm.n, 1);
     EXPECT_TRUE(heap->released);
     heap.give({pin.begin() + 1, pin.end()});
 }
@@ -200,14 +200,14 @@ TEST_F(Heap, KeepsNoSlotWarmWhoseEndWouldComeAndGo)
     std::vector<void *> pin = heap.take_slab(k16), blocks = heap.take_slab(k16);
     heap.give({pin[0]});
     heap.give(blocks);
-    EXPECT_EQ(heap->nwarm, 0);
+    EXPECT_EQ(heap->warm.n, 0);
     std::vector<void *> other_pin = heap.take_slab(k1024), others = heap.take_slab(k1024);
     heap.give({other_pin[0]});
     heap.give(others);
-    EXPECT_EQ(heap->nwarm, 1);
+    EXPECT_EQ(heap->warm.n, 1);
     EXPECT_EQ(heap.take_one(k16), pin[0]);
     while_contended([&] { blocks = heap.take_slab(k16); });
-    EXPECT_EQ(heap->nwarm, 1);
+    EXPECT_EQ(heap->warm.n, 1);
     heap.give(blocks);
     heap.give(pin);
     heap.give({other_pin.begin() + 1, other_pin.end()});
@@ -225,7 +225,7 @@ TEST_F(Heap, GuestsKeepNoSlotWarm)
     });
     EXPECT_EQ(hk_magazine_accept(&hk_guests, blocks.data(), static_cast<unsigned>(blocks.size()), nullptr, &fault), 0u);
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
-    EXPECT_EQ(hk_guests.nwarm, 0);
+    EXPECT_EQ(hk_guests.warm.n, 0);
 }
 
 /* What lies behind the block that emptied a slab is looked up anew, though it lies in the same slot. */
@@ -372,9 +372,9 @@ TEST_F(Heap, IsAGuestForAClassUntilThatIsBusy)
     EXPECT_GT(allowed, 0u);
     EXPECT_LT(allowed, 1000u);
     EXPECT_TRUE(hk_heap_count_guest_alloc(heap.get(), k1024)) << "another class";
-    heap->exchanges += 1000000;
+    heap->budget.exchanges += 1000000;
     EXPECT_TRUE(hk_heap_count_guest_alloc(heap.get(), k64)) << "what was long ago does not count";
-    heap->exchanges -= 1000000;
+    heap->budget.exchanges -= 1000000;
     heap->classes[k64].guest_allocs = 0;
 }
 

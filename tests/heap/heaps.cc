@@ -100,7 +100,7 @@ TEST_F(Heaps, DissolvingReleasesWhatIsEmptyAndOrphansTheRest)
         EXPECT_EQ(parked->classes[i].nslabs, 0u) << "class " << i;
         EXPECT_EQ(parked->classes[i].capacity, 0u) << "class " << i;
     }
-    EXPECT_EQ(parked->magazine_bytes, 0u);
+    EXPECT_EQ(parked->budget.bytes, 0u);
     EXPECT_EQ(hk_slab_owner(hk_slab_of(live)), &hk_orphans);
     EXPECT_EQ(hk_slab_owner(hk_slab_of(run)), &hk_orphans);
     EXPECT_EQ(hk_key_kind(hk_key_of(cached)), static_cast<unsigned>(HK_KEY_GONE)) << "was empty but for the magazine";

@@ -296,9 +296,9 @@ inline void check_heaps()
         hk_heap_check(heap);
         EXPECT_EQ(heap->idle_bytes, idle_bytes[heap]) << "heap " << (heap->key >> HK_KEY_SHIFT);
         all_idle_bytes += idle_bytes[heap];
-        warm += heap->nwarm;
+        warm += heap->warm.n;
         if (heap == &hk_guests || heap == &hk_orphans) {
-            EXPECT_EQ(heap->nwarm, 0) << "nobody would use them";
+            EXPECT_EQ(heap->warm.n, 0) << "nobody would use them";
         }
         for (unsigned i = 0; i < HK_NCLASSES; i++) {
             hk_heap_class &c = heap->classes[i];

@@ -150,9 +150,9 @@ TEST_F(Magazine, StartSmallAndGrowWithDemand)
 /* As if the last time that it was busy were so long ago, and the next refill or flush looked at the time. */
 void rest(TestHeap &heap, uint64_t ms)
 {
-    heap->busy_at = hk_os_now_ms() - ms;
-    heap->busy_step--;
-    heap->busy_count = 0;
+    heap->budget.busy_at = hk_os_now_ms() - ms;
+    heap->budget.busy_step--;
+    heap->budget.busy_count = 0;
 }
 
 TEST_F(Magazine, ShrinkWhenTheHeapHasNotBeenBusyForASecond)
@@ -184,7 +184,7 @@ TEST_F(Magazine, LookAtTheTimeAtEachEighthRefill)
     grow(heap, k64);
     heap.flush(k64);
     rest(heap, 1100);
-    heap->busy_count = 1;
+    heap->budget.busy_count = 1;
     for (int i = 0; i < 7; i++) {
         heap.give({heap.refill(k1024)});
         heap.flush(k1024);
@@ -193,7 +193,7 @@ TEST_F(Magazine, LookAtTheTimeAtEachEighthRefill)
     heap.give({heap.refill(k1024)});
     heap.flush(k1024);
     EXPECT_EQ(heap->classes[k64].capacity, 8u);
-    EXPECT_EQ(heap->busy_count, 1u);
+    EXPECT_EQ(heap->budget.busy_count, 1u);
 }
 
 /* One each of all large classes would be 7 MiB that nobody else can reach. */
@@ -234,8 +234,8 @@ TEST_F(Magazine, ADoubleFreeInARowIsFoundWhereTheMagazineBegins)
     ASSERT_EQ(heap->classes[kLarge].capacity, 0u);
     hk_fault fault{};
     do { /* until the clock does not step meanwhile */
-        heap->busy_step = hk_os_now_ms();
-        heap->busy_count = 127;
+        heap->budget.busy_step = hk_os_now_ms();
+        heap->budget.busy_count = 127;
         fault = heap.free(kLarge, p);
         EXPECT_EQ(fault.kind, HK_FAULT_DOUBLE_FREE);
     } while (heap->classes[kLarge].capacity == 0);
@@ -256,7 +256,7 @@ TEST_F(Magazine, GrowOnlyWhileTheHeapIsBusy)
     heap.tops()[k64] = hk_magazine_bottom(heap.get(), k64);
     *heap.tops()[k64] = nullptr;
     for (int i = 0; i < 200; i++) {
-        heap->busy_count = 0;
+        heap->budget.busy_count = 0;
         heap.give({heap.refill(k64)});
         heap.flush(k64);
     }
@@ -302,7 +302,7 @@ TEST_F(Magazine, StayWithinTheirBounds)
     for (unsigned round = 0; round < 3; round++) {
         for (unsigned size_class : {1u, k64, 7u, 15u, 23u, k1024, 39u, 47u, 52u, kRun, 60u}) {
             demand(heap, size_class, std::chrono::milliseconds(10));
-            EXPECT_LE(heap->magazine_bytes, size_t{64} << 10);
+            EXPECT_LE(heap->budget.bytes, size_t{64} << 10);
             for (unsigned i = 0; i < HK_NCLASSES; i++)
                 EXPECT_LE(heap->classes[i].capacity, 20u) << "class " << i;
         }
@@ -389,15 +389,15 @@ TEST_F(Borrowing, TakesSoMuchOfAMillisecondAndNoMore)
     heap.give(lent);
     for (uint64_t ms : {1u, 3u, 4u, 1000u}) {
         uint64_t last = hk_os_now_ms() - ms;
-        heap->may_borrow = 0;
-        heap->busy_at = heap->busy_step = last;
+        heap->budget.may_borrow = 0;
+        heap->budget.busy_at = heap->budget.busy_step = last;
         EXPECT_EQ(borrow(kBorrower), lent[0]);
-        EXPECT_EQ(heap->may_borrow, std::min<uint64_t>(heap->busy_step - last, 4) * 1024 - 1);
+        EXPECT_EQ(heap->budget.may_borrow, std::min<uint64_t>(heap->budget.busy_step - last, 4) * 1024 - 1);
         heap.give(lent);
     }
     for (bool stepped = true; stepped;) {
-        uint64_t step = heap->busy_step = hk_os_now_ms();
-        heap->may_borrow = 0;
+        uint64_t step = heap->budget.busy_step = hk_os_now_ms();
+        heap->budget.may_borrow = 0;
         void *p = borrow(kBorrower);
         stepped = hk_os_now_ms() != step;
         EXPECT_TRUE(p == nullptr || stepped);
@@ -411,16 +411,16 @@ TEST_F(Borrowing, BeginsNothingForTheLender)
 {
     constexpr unsigned kLarge = class_of_blocks(256 * 1024 + HK_MEDIUM_PAD);
     ASSERT_EQ(heap->classes[kLarge].capacity, 0u);
-    heap->busy_count = 1000; /* else it has no magazine */
-    heap->busy_step = hk_os_now_ms();
+    heap->budget.busy_count = 1000; /* else it has no magazine */
+    heap->budget.busy_step = hk_os_now_ms();
     heap.give({heap.refill(kLarge)});
     if (heap->classes[kLarge].capacity == 0)
         GTEST_SKIP() << "the clock moved";
     heap.flush(kLarge);
     heap.free(kLarge, heap.take_one(kLarge));
     ASSERT_EQ(heap.in_magazine(kLarge), 1u);
-    heap->may_borrow = 0;
-    heap->busy_step = heap->busy_at = 0;
+    heap->budget.may_borrow = 0;
+    heap->budget.busy_step = heap->budget.busy_at = 0;
     hk_heap_counts before = heap->counts;
     EXPECT_EQ(borrow(kLarge - 1), nullptr);
     EXPECT_EQ(heap->counts.slabs_opened, before.slabs_opened);
@@ -520,20 +520,20 @@ TEST_F(Reserve, ReservesShareSoManyParcels)
 TEST_F(Reserve, CountsTowardsTheBudget)
 {
     prepare(k1024);
-    size_t before = heap->magazine_bytes;
+    size_t before = heap->budget.bytes;
     WithOption budget("thread_budget", std::to_string(before + 100 * 1024).c_str());
     free_all(k1024, heap.take(k1024, 500));
     EXPECT_GT(in_reserve(k1024), 0u);
     EXPECT_LE(in_reserve(k1024), 100u);
-    EXPECT_EQ(heap->magazine_bytes, before + in_reserve(k1024) * 1024);
+    EXPECT_EQ(heap->budget.bytes, before + in_reserve(k1024) * 1024);
     heap.flush(k1024);
-    EXPECT_EQ(heap->magazine_bytes, before);
+    EXPECT_EQ(heap->budget.bytes, before);
 }
 
 TEST_F(Reserve, GrowsWithTheSlabsOfItsHeap)
 {
     prepare(k1024);
-    size_t before = heap->magazine_bytes;
+    size_t before = heap->budget.bytes;
     WithOption budget("thread_budget", std::to_string(before).c_str());
     free_all(k1024, heap.take(k1024, 500));
     EXPECT_EQ(in_reserve(k1024), 0u);
@@ -541,7 +541,7 @@ TEST_F(Reserve, GrowsWithTheSlabsOfItsHeap)
     std::vector<void *> others = heap.take(k1024, static_cast<unsigned>(4 * before / 1024 + 800));
     free_all(k1024, heap.take(k1024, 500));
     EXPECT_GT(in_reserve(k1024), 100u);
-    EXPECT_LE(heap->magazine_bytes, heap->slab_bytes / 4);
+    EXPECT_LE(heap->budget.bytes, heap->slab_bytes / 4);
     heap.flush(k1024);
     heap.give(others);
 }
@@ -549,7 +549,7 @@ TEST_F(Reserve, GrowsWithTheSlabsOfItsHeap)
 TEST_F(Reserve, MakesWayForMagazinesThatGrow)
 {
     prepare(k1024);
-    WithOption budget("thread_budget", std::to_string(heap->magazine_bytes + 64 * 1024).c_str());
+    WithOption budget("thread_budget", std::to_string(heap->budget.bytes + 64 * 1024).c_str());
     free_all(k1024, heap.take(k1024, 500));
     ASSERT_GT(in_reserve(k1024), 32u);
     demand(heap, k64, std::chrono::milliseconds(20));
@@ -607,7 +607,7 @@ TEST_F(Reserve, OutlivesAFork)
     hk_lock_bypass = false;
     check_everything();
     heap.start(); /* which was parked last */
-    EXPECT_EQ(heap->magazine_bytes, static_cast<size_t>(reserved) * 64);
+    EXPECT_EQ(heap->budget.bytes, static_cast<size_t>(reserved) * 64);
     for (ptrdiff_t i = reserved; i-- > 0;)
         EXPECT_EQ(heap.alloc(k64), blocks[static_cast<size_t>(i)]);
     heap.give(blocks);

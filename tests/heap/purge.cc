@@ -1116,15 +1116,15 @@ TEST_F(Purge, AHeapThatStandsStillKeepsNeitherWarmSlotsNorEmptySlabs)
     {
         HeldLock held(&heap->lock);
         size_t grown = 0;
-        ASSERT_EQ(hk_pool_acquire_slots(heap->key, k1024, &heap->warm[0], 1, &grown), 1u);
-        heap->nwarm = 1;
+        ASSERT_EQ(hk_pool_acquire_slots(heap->key, k1024, &heap->warm.slots[0], 1, &grown), 1u);
+        heap->warm.n = 1;
     }
     heap->tick++;
     purge(HK_PURGE_DECAY);
-    EXPECT_EQ(heap->nwarm, 1);
+    EXPECT_EQ(heap->warm.n, 1);
     EXPECT_EQ(heap->classes[k64].nslabs, 1u);
     purge(HK_PURGE_DECAY);
-    EXPECT_EQ(heap->nwarm, 0);
+    EXPECT_EQ(heap->warm.n, 0);
     EXPECT_EQ(heap->classes[k64].nslabs, 0u);
     EXPECT_EQ(active_bytes(), 0u);
 }

@@ -504,10 +504,10 @@ TEST_F(RemoteStowed, TheCountOfHeldBlocksIsRight)
 
 TEST_F(RemoteStowed, AFullMagazineMakesRoom)
 {
-    uint32_t exchanges = owner->exchanges;
+    uint32_t exchanges = owner->budget.exchanges;
     send(freer, part(blocks, 0, room + 1));
     EXPECT_EQ(owner.stow_parcels().kind, HK_FAULT_NONE);
-    EXPECT_EQ(owner->exchanges, exchanges) << "or what others free would make a rare class a guest for ever";
+    EXPECT_EQ(owner->budget.exchanges, exchanges) << "or what others free would make a rare class a guest for ever";
     size_t given = (room + 1) / 2;
     EXPECT_EQ(owner.in_magazine(k64), room + 1 - given);
     EXPECT_EQ(owner.held(k64), room + 1 - given);
