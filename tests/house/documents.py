@@ -4,7 +4,8 @@
 A function, variable or macro in backquotes after the names of files, in one row of a table or one line of text, is
 defined in one of these files, or in its header or source; without a file before it, it is somewhere in src/ or
 include/.
-In the rules, Group.Name after a program is a test in that program's source, and .Name another of the same group.
+In the rules, Group.Name after a program is a test in that program's source, and .Name another of the same group; each
+program is a test that some CMakeLists.txt declares.
 """
 
 import functools
@@ -18,6 +19,7 @@ ROOT = SRC.parent
 FILE = r"(?<![\w/])(?:base|heap|front|api|observe)/\w+\.(?:c|h|def)\b"
 WORD = re.compile(rf"(?P<file>{FILE})|`(?P<name>(?:hk|hak|HK)_\w+)")
 TEST = re.compile(r"TEST(?:_[FP])?\(\s*(\w+),\s*(\w+)\)")
+PROGRAM = re.compile(r"(?<![\w/])(?:api|base|front|heap|observe|stress)_\w+")
 RULE_TEST = re.compile(r"(?:(?P<program>\w+): )?(?P<group>[A-Z]\w*)?\.(?P<name>[A-Z]\w+)")
 
 
@@ -64,10 +66,22 @@ def tests_of(program):
     return set(TEST.findall(source.read_text())) if source.is_file() else set()
 
 
+@functools.cache
+def programs():
+    """The names of all tests; one that is declared in a loop stands for any that fits."""
+    files = (ROOT / "tests").glob("*/CMakeLists.txt")
+    names = [name for file in files for name in re.findall(r"hk_\w+_test\(([\w${}]+)", file.read_text())]
+    return re.compile("|".join(re.sub(r"\$\{\w+\}", r"\\w+", name) for name in names))
+
+
 def missing_tests(document):
     for number, line in enumerate(document.read_text().splitlines(), 1):
         program = group = ""
-        for match in RULE_TEST.finditer(line.split("|")[-2] if line.startswith("|") else ""):
+        tests = line.split("|")[-2] if line.startswith("|") else ""
+        for match in PROGRAM.finditer(tests):
+            if not programs().fullmatch(match[0]):
+                yield f"{document.name}:{number}: no CMakeLists.txt declares a test {match[0]}"
+        for match in RULE_TEST.finditer(tests):
             program, group = match["program"] or program, match["group"] or group
             if (group, match["name"]) not in tests_of(program):
                 yield f"{document.name}:{number}: {program} has no test {group}.{match['name']}"
