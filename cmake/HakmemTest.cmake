@@ -6,8 +6,8 @@
 #       ranks) and HK_NO_LIBC_NAMES=1 (only hak_ and hk_ names, so malloc stays the C library's). Internal headers are
 #       found as "heap/slab.h"; they are C: include them between "c_begin.h" and "c_end.h", after the C++ headers
 #       (tests/support/cxx makes them readable to C++). NO_GTEST: a program with a main of its own, 0 is
-#       success. Runs in every preset (release, debug, tsan, asan, aarch64). HK_TEST_SLOWDOWN is how much longer than a plain run this one may take (1 plain, more under sanitizers and emulation): divide
-#       counts of repetitions by it.
+#       success. Runs in every preset (release, debug, tsan, asan, aarch64). HK_TEST_SLOWDOWN is how much longer than a
+#       plain run this one may take (1 plain, more under sanitizers and emulation): divide counts of repetitions by it.
 #
 #   hk_preload_test(name SOURCES a.c|a.cc ...
 #                   [ARGS a ...] [ENV K=V ...] [DEFINES D ...] [TIMEOUT s] [SERIAL])

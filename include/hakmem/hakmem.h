@@ -108,8 +108,8 @@ void hak_thread_idle(void) HAK_NOEXCEPT;
 
 /* Makes memory for count blocks of n bytes ready: mapped, faulted in, and kept though it is idle until HAK_PURGE_ALL or
  * malloc_trim; no more than options superslab_max_cached and superslab_max_memory_mb allow to be kept. What is idle and
- * ready already counts towards it. Returns for how many blocks it is ready; less than count if there is not so much memory, 0 if n is above 1 MiB + 64
- * bytes or n * count above SIZE_MAX. */
+ * ready already counts towards it. Returns for how many blocks it is ready; less than count if there is not so much
+ * memory, 0 if n is above 1 MiB + 64 bytes or n * count above SIZE_MAX. */
 size_t hak_prewarm(size_t n, size_t count) HAK_NOEXCEPT;
 
 /* Limits on the memory of the process's heap, in bytes; 0 for none. Above soft, idle memory is given back before more

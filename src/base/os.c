@@ -6,7 +6,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -213,6 +212,14 @@ void hk_os_populate(void *p, size_t size)
 /* The kernel's masks are as long as it has processors, up to 8,192. */
 #define HK_PROCESSOR_WORDS 128
 
+static unsigned hk_count_processors(const uint64_t mask[HK_PROCESSOR_WORDS])
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < HK_PROCESSOR_WORDS; i++)
+        n += hk_count_bits64(mask[i]);
+    return n;
+}
+
 void hk_os_schedule_as_process(void)
 {
     uint64_t own[HK_PROCESSOR_WORDS] = {0}, process[HK_PROCESSOR_WORDS] = {0};
@@ -222,7 +229,7 @@ void hk_os_schedule_as_process(void)
         hk_syscall(SYS_sched_setscheduler, 0, SCHED_OTHER, (long)&none, 0, 0, 0);
     long n = hk_syscall(SYS_sched_getaffinity, 0, sizeof own, (long)own, 0, 0, 0);
     long m = hk_syscall(SYS_sched_getaffinity, (long)hk_os_process_id(), sizeof process, (long)process, 0, 0, 0);
-    if (n > 0 && m > 0 && memcmp(own, process, sizeof own) != 0)
+    if (n > 0 && m > 0 && hk_count_processors(process) > hk_count_processors(own))
         hk_syscall(SYS_sched_setaffinity, 0, m, (long)process, 0, 0, 0);
 }
 
@@ -330,7 +337,7 @@ void hk_os_keep_stderr(void)
         hk_kept.descriptor = (int)kept;
 }
 
-/* Where reports go; -1 if that is gone. */
+/* Standard error as it was at start; -1 if that is gone. */
 static int hk_stderr(void) { return hk_is_kept(hk_kept.descriptor) ? hk_kept.descriptor : hk_is_kept(2) ? 2 : -1; }
 
 /* How long to wait for a full pipe that does not block. After one wait in vain there is no other until the pipe takes
@@ -361,24 +368,30 @@ static long hk_write_all(int descriptor, const char *text, size_t length)
 }
 
 /* A program whose reports nobody reads any more, as they go to a pipe that is closed, is not to end by SIGPIPE. */
-static void hk_write_report(const char *text, size_t length)
+static void hk_write_without_signal(int descriptor, const char *text, size_t length)
 {
     const uint64_t pipe = (uint64_t)1 << (SIGPIPE - 1);
     const struct timespec at_once = {0};
     uint64_t blocked = 0;
     hk_syscall(SYS_rt_sigprocmask, SIG_BLOCK, (long)&pipe, (long)&blocked, sizeof pipe, 0, 0);
-    long result = hk_write_all(hk_stderr(), text, length);
+    long result = hk_write_all(descriptor, text, length);
     if ((blocked & pipe) == 0 && result == -EPIPE)
         hk_syscall(SYS_rt_sigtimedwait, (long)&pipe, 0, (long)&at_once, sizeof pipe, 0, 0);
     hk_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&blocked, 0, sizeof blocked, 0, 0);
 }
 
-void hk_os_write_stderr(const char *text, size_t length)
+void hk_os_write_report(const char *text, size_t length)
 {
     if (hk_kept.reports)
-        hk_write_report(text, length);
+        hk_write_without_signal(hk_stderr(), text, length);
     else
         hk_write_all(2, text, length);
+}
+
+void hk_os_write_stderr(const char *text, size_t length)
+{
+    int kept = hk_kept.reports ? hk_stderr() : -1;
+    hk_write_all(kept >= 0 ? kept : 2, text, length);
 }
 
 _Noreturn void hk_os_abort(void) { abort(); }

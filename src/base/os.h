@@ -54,8 +54,8 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 /* Waits on a futex that nobody wakes: a sandbox must allow futex calls anyway. */
 void hk_os_sleep_ms(uint32_t ms);
 
-/* Gives the calling thread the processors of the process's first thread, and the normal policy if it is scheduled in
- * real time: it has inherited both from the thread that made it. */
+/* Gives the calling thread the processors of the process's first thread, if these are more than its own, and the normal
+ * policy if it is scheduled in real time: it has inherited both from the thread that made it. */
 void hk_os_schedule_as_process(void);
 /* Names the calling thread, for ps and debuggers; up to 15 characters. */
 void hk_os_name_thread(const char *name);
@@ -72,11 +72,14 @@ uint64_t hk_os_process_id(void);
 size_t hk_os_address_space_limit(void);
 /* Milliseconds of a monotonic clock, good to a few milliseconds; no system call where the kernel has a vDSO. */
 uint64_t hk_os_now_ms(void);
-/* Reports are to go where standard error leads now, though the program may close it, and nowhere else. At start. */
+/* Reports are to go where standard error leads now, though the program may close it, and nowhere else; messages as long
+ * as that is there. At start. */
 void hk_os_keep_stderr(void);
-/* Writes all of a text to standard error. If that is full and does not block, waits for it up to a fifth of a second;
- * after one wait in vain, not again until it has taken something. */
+/* Writes all of a message to standard error. If that is full and does not block, waits for it up to a fifth of a
+ * second; after one wait in vain, not again until it has taken something. */
 void hk_os_write_stderr(const char *text, size_t length);
+/* The same for a report, which is lost if standard error was kept at start and is gone. */
+void hk_os_write_report(const char *text, size_t length);
 _Noreturn void hk_os_abort(void);
 /* True if the process runs with privileges its caller lacks (AT_SECURE): then the environment is not to be trusted. */
 bool hk_os_is_secure(void);

@@ -66,6 +66,8 @@ void hk_text_dec_at(struct hk_text *text, uint64_t value, size_t column)
 
 void hk_text_to_stderr(const struct hk_text *text) { hk_os_write_stderr(text->buf, text->length); }
 
+void hk_text_report(const struct hk_text *text) { hk_os_write_report(text->buf, text->length); }
+
 bool hk_str_equal(const char *a, const char *b) { return strcmp(a, b) == 0; }
 
 bool hk_str_to_u64(const char *s, size_t length, uint64_t *value)

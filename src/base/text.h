@@ -25,7 +25,9 @@ void hk_text_ptr(struct hk_text *text, const void *p);
 void hk_text_pad(struct hk_text *text, size_t column);
 /* A right-aligned number that ends at a column. */
 void hk_text_dec_at(struct hk_text *text, uint64_t value, size_t column);
+/* A message, a report: see os.h. */
 void hk_text_to_stderr(const struct hk_text *text);
+void hk_text_report(const struct hk_text *text);
 
 bool hk_str_equal(const char *a, const char *b);
 /* Decimal digits only, the whole of s; false if it is anything else or overflows. */

@@ -17,5 +17,5 @@ void hk_trace_write(const char *event, const struct hk_trace_field *fields, size
         hk_text_dec(&text, fields[i].value);
     }
     hk_text_char(&text, '\n');
-    hk_text_to_stderr(&text);
+    hk_text_report(&text);
 }

@@ -19,13 +19,12 @@ size_t hk_prewarm_superslabs(const struct hk_prewarm *wishes, unsigned nwishes, 
     const size_t all = HK_WINDOWS * (size_t)HK_SUPERSLABS_PER_WINDOW;
     if (!populate)
         return hk_pool_prewarm(wishes, nwishes, all, false);
-    size_t most = hk_superslabs_most_cached(), wanted = 0, before = hk_prewarmed_bytes();
+    size_t most = hk_superslabs_most_cached(), wanted = 0;
     for (unsigned i = 0; i < nwishes; i++)
         wanted = hk_min(wanted + hk_min(wishes[i].superslabs, most), most);
-    /* Before it is made ready, as a purge may come meanwhile. What was made ready before and lies idle serves again. */
-    hk_prewarmed_set(hk_max(before, wanted * HK_SUPERSLAB_SIZE));
+    hk_prewarmed_begin(wanted * HK_SUPERSLAB_SIZE); /* before, as a purge may come meanwhile */
     size_t done = hk_pool_prewarm(wishes, nwishes, most, true);
-    hk_prewarmed_set(hk_max(before, done * HK_SUPERSLAB_SIZE));
+    hk_prewarmed_end(wanted * HK_SUPERSLAB_SIZE, done * HK_SUPERSLAB_SIZE);
     return done;
 }
 

@@ -485,7 +485,8 @@ static void hk_superslab_end_prewarm(struct hk_superslab *superslab, unsigned cl
  * memory. */
 static bool hk_superslab_begin_prewarm(unsigned cls, bool populate, struct hk_superslab **list)
 {
-    if (populate && !hk_limit_allows(HK_SUPERSLAB_SIZE))
+    bool cached = hk_superslab_counts.cached != 0; /* then it is one of these, which count already */
+    if (populate && !cached && !hk_limit_allows(HK_SUPERSLAB_SIZE))
         return false;
     struct hk_superslab *superslab = hk_pool_carve(cls, false);
     if (superslab == NULL)

@@ -146,7 +146,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     uint64_t before_ms = any_age ? UINT64_MAX : hk_sub_sat(now_ms, 1000);
     size_t keep = level == HK_PURGE_DECAY ? hk_warm_budget() : pad;
     if (all)
-        hk_prewarmed_set(0);
+        hk_prewarmed_forget();
     size_t prewarmed = hk_prewarmed_bytes();
     hk_add(&hk_purge_counts.purge_passes, 1);
     hk_add(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);

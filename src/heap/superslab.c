@@ -525,19 +525,32 @@ bool hk_superslabs_unmap_free(bool scarce)
 
 /* ---- Prewarmed ---- */
 
-static _Atomic size_t hk_prewarmed;
+static struct {
+    _Atomic size_t kept, begun;
+} hk_prewarmed; /* in bytes: what stays, and what is being made ready */
 
-void hk_prewarmed_set(size_t bytes) { hk_set(&hk_prewarmed, bytes); }
+void hk_prewarmed_begin(size_t bytes) { hk_add(&hk_prewarmed.begun, bytes); }
+
+void hk_prewarmed_end(size_t bytes, size_t done)
+{
+    size_t kept = hk_get(&hk_prewarmed.kept);
+    while (kept < done && !hk_replace(&hk_prewarmed.kept, &kept, done)) {}
+    hk_add(&hk_prewarmed.begun, -bytes);
+}
+
+void hk_prewarmed_forget(void) { hk_set(&hk_prewarmed.kept, 0); }
 
 size_t hk_prewarmed_bytes(void)
 {
-    return hk_min(hk_get(&hk_prewarmed), hk_superslabs_most_cached() * HK_SUPERSLAB_SIZE);
+    size_t bytes = hk_get(&hk_prewarmed.kept) + hk_get(&hk_prewarmed.begun);
+    return bytes == 0 ? 0 : hk_min(bytes, hk_superslabs_most_cached() * HK_SUPERSLAB_SIZE);
 }
 
 /* ---- Fork ---- */
 
 void hk_superslabs_after_fork(void)
 {
+    hk_set(&hk_prewarmed.begun, 0);
     struct hk_superslab_cursor cursor = {0};
     for (struct hk_superslab *superslab; (superslab = hk_superslabs_walk(&cursor)) != NULL;) {
         if (superslab->state == HK_SUPERSLAB_PURGING) {

@@ -101,9 +101,11 @@ size_t hk_superslabs_most_cached(void);
  * out, so that no more will be reserved than is needed. True if something went. Lock not held. */
 bool hk_superslabs_unmap_free(bool scarce);
 
-/* How many bytes of idle slots and superslabs stay until all goes, as they were prewarmed; within the options' bound.
- * No lock is needed. */
-void hk_prewarmed_set(size_t bytes);
+/* Prewarming: of slots and superslabs that lie idle as many bytes stay as were made ready at a time, and as are being
+ * made ready, until they are forgotten; within the options' bound. No lock is needed. */
+void hk_prewarmed_begin(size_t bytes);
+void hk_prewarmed_end(size_t bytes, size_t done);
+void hk_prewarmed_forget(void);
 size_t hk_prewarmed_bytes(void);
 
 /* In the child of a fork: what another thread was purging is free again. Lock held. */

@@ -137,7 +137,7 @@ void hk_report_print(void)
     hk_report_memory(&text, &report->stats);
     hk_report_classes(&text, &report->stats);
     hk_report_counters(&text, &report->stats);
-    hk_text_to_stderr(&text);
+    hk_text_report(&text);
     hk_os_unmap(report, size, size);
 }
 

@@ -425,8 +425,10 @@ TEST_F(Limit, PrewarmingStopsAtTheHardLimit)
     const size_t room = 4 * HK_SUPERSLAB_SIZE, in_use = hk_limit_in_use();
     set(0, in_use + room);
     const hk_prewarm wish = {10, k4096};
-    EXPECT_EQ(hk_pool_prewarm(&wish, 1, SIZE_MAX, true), 4u);
-    EXPECT_EQ(hk_limit_in_use(), in_use + room);
+    for (int again = 0; again < 3; again++) {
+        EXPECT_EQ(hk_pool_prewarm(&wish, 1, SIZE_MAX, true), 4u);
+        EXPECT_EQ(hk_limit_in_use(), in_use + room);
+    }
     EXPECT_EQ(hk_pool_prewarm(&wish, 1, SIZE_MAX, false), 10u) << "address space is not limited";
     EXPECT_FALSE(hk_limit_is_pressing());
     check_everything();

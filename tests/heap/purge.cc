@@ -249,10 +249,10 @@ TEST_F(Purge, AStillProcessKeepsWhatWasPrewarmedAlone)
     EXPECT_EQ(purge(HK_PURGE_STILL), empty + 4 * idle_of_slab());
     check_everything();
     make_cached(3);
-    hk_prewarmed_set(2 * HK_SUPERSLAB_SIZE);
+    hk_prewarmed_end(0, 2 * HK_SUPERSLAB_SIZE);
     EXPECT_EQ(purge(HK_PURGE_STILL), HK_SUPERSLAB_SIZE);
     EXPECT_EQ(purge(HK_PURGE_STILL), 0u);
-    hk_prewarmed_set(0);
+    hk_prewarmed_forget();
     EXPECT_EQ(purge(HK_PURGE_STILL), 2 * HK_SUPERSLAB_SIZE);
     give(pins);
     give(live);
@@ -732,7 +732,7 @@ TEST_F(PurgeSurplus, NeedingItAgainDoesNotLetPaymentsRest)
 
 TEST_F(PurgeSurplus, WhatWasPrewarmedStays)
 {
-    hk_prewarmed_set(40 * kMib);
+    hk_prewarmed_end(0, 40 * kMib);
     auto last = take(20);
     drop(take(200));
     EXPECT_GE(idle(), 40 * kMib);
@@ -747,7 +747,7 @@ TEST_F(PurgeSurplus, WhatWasPrewarmedStays)
         pins.push_back(std::exchange(slabs[i], {}));
     drop(slabs);
     EXPECT_GE(empty_bytes(), 40 * kMib);
-    hk_prewarmed_set(0);
+    hk_prewarmed_forget();
     drop(pins);
 }
 
@@ -1095,7 +1095,7 @@ TEST_F(Purge, AnOwnerAtWorkOpensItsParcelsItself)
 TEST_F(Purge, GrowthDoesNotPayWithWhatWasPrewarmed)
 {
     make_cached(4);
-    hk_prewarmed_set(3 * HK_SUPERSLAB_SIZE);
+    hk_prewarmed_end(0, 3 * HK_SUPERSLAB_SIZE);
     hk_purge_pay_large(100 * kMib);
     EXPECT_EQ(cached_bytes(), 3 * HK_SUPERSLAB_SIZE);
     Slabs pins = make_empty(3); /* in the same superslabs */
@@ -1103,7 +1103,7 @@ TEST_F(Purge, GrowthDoesNotPayWithWhatWasPrewarmed)
     EXPECT_EQ(pay(100 * kMib), 0u);
     hk_purge_pay_large(100 * kMib);
     EXPECT_EQ(empty_bytes(), 3 * (HK_SUPERSLAB_SIZE - HK_SLOT_SIZE));
-    hk_prewarmed_set(0);
+    hk_prewarmed_forget();
     hk_purge_pay_large(100 * kMib);
     EXPECT_LT(empty_bytes(), HK_SUPERSLAB_SIZE);
     give(pins);
