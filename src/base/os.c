@@ -209,6 +209,22 @@ void hk_os_populate(void *p, size_t size)
         __atomic_fetch_or((char *)p + at, 0, __ATOMIC_RELAXED);
 }
 
+/* SIGCANCEL, which is SIGTIMER as well, and SIGSETXID. */
+#define HK_SIGNALS_OF_LIBC ((uint64_t)3 << 31)
+
+uint64_t hk_os_block_signals(void)
+{
+    const uint64_t all = ~HK_SIGNALS_OF_LIBC;
+    uint64_t before = 0;
+    hk_syscall(SYS_rt_sigprocmask, SIG_BLOCK, (long)&all, (long)&before, sizeof all, 0, 0);
+    return before;
+}
+
+void hk_os_restore_signals(uint64_t mask)
+{
+    hk_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&mask, 0, sizeof mask, 0, 0);
+}
+
 /* The kernel's masks are as long as it has processors, up to 8,192. */
 #define HK_PROCESSOR_WORDS 128
 

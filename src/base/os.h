@@ -54,6 +54,11 @@ void hk_os_futex_wake(_Atomic uint32_t *word, int count);
 /* Waits on a futex that nobody wakes: a sandbox must allow futex calls anyway. */
 void hk_os_sleep_ms(uint32_t ms);
 
+/* Blocks the calling thread's signals, but for the two that the C library keeps for itself; returns the mask of before,
+ * for hk_os_restore_signals. pthread_sigmask would unblock these two, which the C library's own thread for timers waits
+ * for. */
+uint64_t hk_os_block_signals(void);
+void hk_os_restore_signals(uint64_t mask);
 /* Gives the calling thread the processors of the process's first thread, if these are more than its own, and the normal
  * policy if it is scheduled in real time: it has inherited both from the thread that made it. */
 void hk_os_schedule_as_process(void);

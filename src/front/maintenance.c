@@ -164,11 +164,9 @@ static bool hk_pthread_create_is_safe(void)
 
 static bool hk_maintenance_create(void)
 {
-    sigset_t all, saved;
-    memset(&all, 0xff, sizeof all);
-    pthread_sigmask(SIG_SETMASK, &all, &saved);
+    uint64_t saved = hk_os_block_signals(); /* the new thread inherits that */
     bool created = hk_pthread_create_is_safe() ? hk_maintenance_create_small() : hk_maintenance_create_large();
-    pthread_sigmask(SIG_SETMASK, &saved, NULL);
+    hk_os_restore_signals(saved);
     return created;
 }
 
