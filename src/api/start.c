@@ -16,15 +16,17 @@ static const uint16_t hk_prewarm_bands[] = {16, 32, 48, 64, 128, 256, 512, 1024}
 
 static void hk_prewarm_at_start(void)
 {
-    struct hk_prewarm wishes[1 + HK_COUNT(hk_prewarm_bands)] = {{.superslabs = hk_option(prewarm_superslabs)}};
-    size_t all = wishes[0].superslabs;
+    struct hk_prewarm wishes[1 + HK_COUNT(hk_prewarm_bands)];
+    unsigned n = 0;
+    if (hk_option(prewarm_superslabs) != 0)
+        wishes[n++] = (struct hk_prewarm){.superslabs = hk_option(prewarm_superslabs)};
     for (unsigned band = 0; band < HK_COUNT(hk_prewarm_bands); band++) {
-        wishes[1 + band].superslabs = hk_option_load((enum hk_option_id)(HK_OPTION_prewarm_superslabs_c0 + band));
-        wishes[1 + band].cls = hk_class_of(hk_prewarm_bands[band]);
-        all += wishes[1 + band].superslabs;
+        uint64_t superslabs = hk_option_load((enum hk_option_id)(HK_OPTION_prewarm_superslabs_c0 + band));
+        if (superslabs != 0)
+            wishes[n++] = (struct hk_prewarm){superslabs, hk_class_of(hk_prewarm_bands[band])};
     }
-    if (all != 0)
-        hk_prewarm_superslabs(wishes, HK_COUNT(wishes), hk_option(prefault));
+    if (n != 0)
+        hk_prewarm_superslabs(wishes, n, hk_option(prefault));
 }
 
 void hk_start(char **environment)

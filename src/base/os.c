@@ -212,13 +212,14 @@ void hk_os_populate(void *p, size_t size)
 /* SIGCANCEL, which is SIGTIMER as well, and SIGSETXID. */
 #define HK_SIGNALS_OF_LIBC ((uint64_t)3 << 31)
 
-uint64_t hk_os_block_signals(void)
+static uint64_t hk_block_signals(uint64_t mask)
 {
-    const uint64_t all = ~HK_SIGNALS_OF_LIBC;
     uint64_t before = 0;
-    hk_syscall(SYS_rt_sigprocmask, SIG_BLOCK, (long)&all, (long)&before, sizeof all, 0, 0);
+    hk_syscall(SYS_rt_sigprocmask, SIG_BLOCK, (long)&mask, (long)&before, sizeof mask, 0, 0);
     return before;
 }
+
+uint64_t hk_os_block_signals(void) { return hk_block_signals(~HK_SIGNALS_OF_LIBC); }
 
 void hk_os_restore_signals(uint64_t mask)
 {
@@ -388,12 +389,11 @@ static void hk_write_without_signal(int descriptor, const char *text, size_t len
 {
     const uint64_t pipe = (uint64_t)1 << (SIGPIPE - 1);
     const struct timespec at_once = {0};
-    uint64_t blocked = 0;
-    hk_syscall(SYS_rt_sigprocmask, SIG_BLOCK, (long)&pipe, (long)&blocked, sizeof pipe, 0, 0);
+    uint64_t blocked = hk_block_signals(pipe);
     long result = hk_write_all(descriptor, text, length);
     if ((blocked & pipe) == 0 && result == -EPIPE)
         hk_syscall(SYS_rt_sigtimedwait, (long)&pipe, 0, (long)&at_once, sizeof pipe, 0, 0);
-    hk_syscall(SYS_rt_sigprocmask, SIG_SETMASK, (long)&blocked, 0, sizeof blocked, 0, 0);
+    hk_os_restore_signals(blocked);
 }
 
 void hk_os_write_report(const char *text, size_t length)

@@ -142,8 +142,15 @@ static hk_key hk_gone_large(const struct hk_large *record)
     return (hk_key)(hk_min(units, HK_KEY_ID_MAX) << HK_KEY_SHIFT) | HK_KEY_GONE_LARGE;
 }
 
+/* Bytes of growth that are not paid for yet: if each page were paid for at once, a superslab would go for it. */
+static _Atomic size_t hk_owed;
+
 /* Growth is paid for with memory that lies idle elsewhere: so the peak stays what is live. */
-static void hk_large_pay(size_t bytes);
+static void hk_large_pay(size_t bytes)
+{
+    if (bytes != 0 && hk_add(&hk_owed, bytes) + bytes >= HK_SUPERSLAB_SIZE)
+        hk_purge_pay_large(atomic_exchange_explicit(&hk_owed, 0, memory_order_relaxed));
+}
 
 /* ---- Runs of superslabs ---- */
 
@@ -302,15 +309,6 @@ static bool hk_mapping_extend(struct hk_large *record, size_t size, size_t *fres
     hk_lock_release(&hk_large_lock);
     *fresh = extended ? beyond : 0;
     return extended;
-}
-
-/* Bytes of growth that are not paid for yet: if each page were paid for at once, a superslab would go for it. */
-static _Atomic size_t hk_owed;
-
-static void hk_large_pay(size_t bytes)
-{
-    if (bytes != 0 && hk_add(&hk_owed, bytes) + bytes >= HK_SUPERSLAB_SIZE)
-        hk_purge_pay_large(atomic_exchange_explicit(&hk_owed, 0, memory_order_relaxed));
 }
 
 /* Never less than a slot: so no two mappings start in the same slot, whose key they would share. */

@@ -204,6 +204,7 @@ static void bands_add_up(void)
     const char *const environment[] = {"HAKMEM_PREWARM_SUPERSLABS_C0=2", "HAKMEM_PREWARM_SUPERSLABS_C5=3",
                                        "HAKMEM_PREFAULT=1", "HAKMEM_STATS=1", NULL};
     child_run(&child, "/proc/self/exe", arguments, environment);
+    CHECK(child_exited(&child, 0));
     CHECK_MSG(with_memory() == 5, "%zu superslabs", with_memory());
 }
 

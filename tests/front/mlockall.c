@@ -2,7 +2,8 @@
  * Proves: under mlockall, where madvise(MADV_DONTNEED) fails and pages are populated as soon as they are mapped, calloc
  * still gives zeros, malloc_trim does no harm, and the resident size is that of the blocks and not of what is reserved.
  * With MCL_CURRENT|MCL_FUTURE set in the running process, with MCL_ONFAULT, after munlockall, and in a forked child
- * (which does not inherit the locks); and that what could not be purged under MCL_FUTURE can be later. Without the right to lock memory there is nothing to test.
+ * (which does not inherit the locks); and that what could not be purged under MCL_FUTURE can be later. Without the
+ * right to lock memory there is nothing to test.
  */
 #include "check.h"
 #include <malloc.h>

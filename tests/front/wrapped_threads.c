@@ -3,9 +3,7 @@
  * allocates under it, and so does what it makes new threads begin with. The allocator, which makes a thread of its own
  * when a second thread allocates for the first time, must not do that through this one.
  */
-#include "check.h"
-
-#include <dirent.h>
+#include "tasks.h"
 
 enum { THREADS = 3 };
 
@@ -52,25 +50,6 @@ static void *allocates(void *argument)
     return argument;
 }
 
-/* True if the process has a thread of the allocator's. */
-static bool maintained(void)
-{
-    bool found = false;
-    DIR *tasks = opendir("/proc/self/task");
-    HK_CHECK(tasks != NULL, "no /proc/self/task");
-    for (struct dirent *task; (task = readdir(tasks)) != NULL;) {
-        char path[300], name[32] = "";
-        snprintf(path, sizeof path, "/proc/self/task/%s/comm", task->d_name);
-        FILE *file = fopen(path, "r");
-        if (file != NULL) {
-            found |= fgets(name, sizeof name, file) != NULL && strcmp(name, "hakmem\n") == 0;
-            fclose(file);
-        }
-    }
-    closedir(tasks);
-    return found;
-}
-
 int main(void)
 {
     hk_watchdog(30);
@@ -80,7 +59,7 @@ int main(void)
         HK_CHECK(pthread_create(&threads[i], NULL, allocates, NULL) == 0, "no thread %zu", i);
     for (size_t i = 0; i < THREADS; i++)
         hk_join(threads[i]);
-    HK_CHECK(maintained(), "no thread gives memory back");
+    HK_CHECK(hk_own_task() != 0, "no thread gives memory back");
     HK_CHECK(nregistered == THREADS, "%zu threads came by", nregistered);
     free(registered);
     return 0;

@@ -1,16 +1,12 @@
 /*
  * Whether payments for growth rest, told in made-up numbers. That a heap which grows does as it is told is in purge.cc.
  */
-#include <gtest/gtest.h>
+#include "by_hand.h"
 
 #include <algorithm>
 
 #include "c_begin.h"
-#include "heap/clock.h"
-#include "heap/payment.h"
-#include "heap/purge_counts.h"
 #include "heap/regret.h"
-#include "heap/surplus.h"
 #include "c_end.h"
 
 namespace
@@ -19,16 +15,9 @@ namespace
 constexpr size_t kMib = 1 << 20;
 constexpr uint32_t kLongerThanAnyRest = 100 * HK_CLOCK_SECOND;
 
-class Payment : public testing::Test
+class Payment : public ByHand
 {
   protected:
-    void SetUp() override
-    {
-        atomic_store(&hk_clock, UINT32_MAX / 4); /* ahead of the system's, which does not move it */
-        hk_surplus_reset();
-        hk_payment_reset();
-    }
-    static void advance(uint32_t quarters) { atomic_fetch_add(&hk_clock, quarters); }
     static void pay_in_vain(size_t in_use)
     {
         hk_payment_note_paid(100 * kMib);

@@ -3,6 +3,7 @@
  * superslabs and mappings, whose age the system's clock tells. At the end heaps and purges at random, from one thread
  * and from several.
  */
+#include "by_hand.h"
 #include "test_heap.h"
 
 #include <sys/mman.h>
@@ -41,7 +42,7 @@ class Purge : public HeapTest
         HeapTest::SetUp();
         hk_clock_look();
         system_clock = hk_clock_now();
-        set_clock(UINT32_MAX / 4); /* ahead of the system's, which does not move it */
+        set_clock(kAheadOfTheSystem);
         /* As if there had been no earlier tests: superslabs never had memory, heaps have not grown. */
         HeldLock held(&hk_pool_lock);
         for (hk_superslab *superslab : all_superslabs())

@@ -1,12 +1,9 @@
 /* Who learns of what is regretted, told in made-up numbers. */
-#include <gtest/gtest.h>
+#include "by_hand.h"
 
 #include "c_begin.h"
-#include "heap/clock.h"
-#include "heap/payment.h"
 #include "heap/purge_counts.h"
 #include "heap/regret.h"
-#include "heap/surplus.h"
 #include "c_end.h"
 
 namespace
@@ -14,16 +11,7 @@ namespace
 
 constexpr size_t kMib = 1 << 20;
 
-class Regret : public testing::Test
-{
-  protected:
-    void SetUp() override
-    {
-        atomic_store(&hk_clock, UINT32_MAX / 4); /* ahead of the system's, which does not move it */
-        hk_surplus_reset();
-        hk_payment_reset();
-    }
-};
+using Regret = ByHand;
 
 TEST_F(Regret, IsCounted)
 {

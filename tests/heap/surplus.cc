@@ -2,14 +2,12 @@
  * What is surplus in a process without threads, told in made-up numbers. That purging does as it is told is in
  * purge.cc.
  */
-#include <gtest/gtest.h>
+#include "by_hand.h"
 
 #include <algorithm>
 
 #include "c_begin.h"
 #include "base/options.h"
-#include "heap/clock.h"
-#include "heap/surplus.h"
 #include "c_end.h"
 
 namespace
@@ -18,20 +16,18 @@ namespace
 constexpr size_t kMib = 1 << 20, kBound = 96 * kMib, kPart = HK_SURPLUS_PART, kRest = HK_SURPLUS_REST;
 constexpr uint32_t kSoon = 2 * HK_CLOCK_SECOND;
 
-class Surplus : public testing::Test
+class Surplus : public ByHand
 {
   protected:
     void SetUp() override
     {
-        atomic_store(&hk_clock, UINT32_MAX / 4); /* ahead of the system's, which does not move it */
+        ByHand::SetUp();
         idle = 0;
         live = 0;
-        hk_surplus_reset();
         call(); /* as a process that has nothing yet */
         live = 4096 * kMib;
         call();
     }
-    static void advance(uint32_t quarters) { atomic_fetch_add(&hk_clock, quarters); }
 
     /* So much is freed, in steps; what is due goes. Returns what went. */
     size_t drop(size_t bytes)
