@@ -54,6 +54,7 @@ _Static_assert(HK_SLOTS_PER_WINDOW == 65536, "the hot path takes the slot number
 _Static_assert(sizeof(void *) == 8, "hakmem is for 64-bit machines");
 
 HK_INLINE size_t hk_align_up(size_t n, size_t alignment) { return (n + alignment - 1) & ~(alignment - 1); }
+HK_INLINE size_t hk_align_down(size_t n, size_t alignment) { return n & ~(alignment - 1); }
 HK_INLINE size_t hk_div_up(size_t n, size_t by) { return (n + by - 1) / by; }
 HK_INLINE size_t hk_sub_sat(size_t a, size_t b) { return a > b ? a - b : 0; }
 HK_INLINE size_t hk_min(size_t a, size_t b) { return a < b ? a : b; }

@@ -103,6 +103,7 @@ struct hk_heap {
     uint8_t state;        /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
     bool released;        /* a slab since the slow path was entered: there may be something to purge */
     bool dissolving;      /* PARKED, magazines flushed: its slabs are to become orphans */
+    bool vacant;          /* PARKED, without slabs and blocks, and its tail given back; may be read without the lock */
     uint32_t tick;        /* slow paths; may be read without the lock, to see whether it stands still */
     uint32_t tended_tick; /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
                              at once, a heap may be tended a pass later */
@@ -125,8 +126,10 @@ struct hk_heap {
     uint32_t parcels_reserved;                /* how many are in reserves */
     struct hk_warm warm;
     struct hk_heap_counts counts;
-    struct hk_heap_class classes[HK_NCLASSES];
     void **parked_top[HK_NCLASSES]; /* while PARKED: the tops of the magazines */
+
+    /* From here on, a thread's heap becomes zero, page by page, while it is vacant. */
+    struct hk_heap_class classes[HK_NCLASSES];
 };
 
 /* A thread's heap; the guests' and orphans' have no magazines, and send nothing. */

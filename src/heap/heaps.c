@@ -92,6 +92,7 @@ struct hk_heap *hk_heap_obtain(void **tops[HK_NCLASSES], void *thread)
         hk_lock_acquire(&heap->lock);
         hk_set_visibly(&heap->state, HK_HEAP_RUNNING);
         heap->dissolving = false;
+        hk_set_visibly(&heap->vacant, false);
         heap->thread = thread;
         memcpy(tops, heap->parked_top, sizeof heap->parked_top);
         hk_lock_release(&heap->lock);
@@ -228,6 +229,30 @@ void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
             hk_slab_orphan(found[i]);
 }
 
+static bool hk_heap_has_slabs(const struct hk_heap *heap)
+{
+    bool any = false;
+    for (unsigned cls = 0; cls < HK_NCLASSES; cls++)
+        any |= hk_heap_nslabs(heap, cls) != 0;
+    return any;
+}
+
+void hk_heaps_vacate(struct hk_fault *fault)
+{
+    HK_EACH_HEAP (heap) {
+        if (hk_look(&heap->state) != HK_HEAP_PARKED || hk_look(&heap->parked_at) != HK_DISSOLVED ||
+            hk_look(&heap->vacant))
+            continue;
+        hk_lock_acquire(&heap->lock);
+        if (heap->state == HK_HEAP_PARKED && heap->parked_at == HK_DISSOLVED && !hk_heap_has_slabs(heap) &&
+            hk_outbox_send(heap, fault) && hk_parcels_forget(heap)) {
+            hk_set_visibly(&heap->vacant, true);
+            hk_meta_purge(heap->classes, sizeof(struct hk_thread_heap) - offsetof(struct hk_heap, classes));
+        }
+        hk_lock_release(&heap->lock);
+    }
+}
+
 /* ---- On behalf of sleeping threads ---- */
 
 static bool hk_heap_has_moved(const struct hk_heap *heap)
@@ -240,7 +265,7 @@ static bool hk_heap_is_shared(const struct hk_heap *heap) { return heap == &hk_g
 static void hk_heaps_send(bool all, struct hk_fault *fault)
 {
     HK_EACH_HEAP (heap) {
-        if ((!all && hk_heap_has_moved(heap)) || hk_heap_is_shared(heap))
+        if ((!all && hk_heap_has_moved(heap)) || hk_heap_is_shared(heap) || hk_look(&heap->vacant))
             continue;
         hk_lock_acquire(&heap->lock);
         hk_outbox_send(heap, fault);
@@ -255,6 +280,8 @@ static void hk_heaps_open(bool all, struct hk_fault *fault)
             hk_set_visibly(&heap->tended_tick, hk_look(&heap->tick));
             continue;
         }
+        if (hk_look(&heap->vacant) && !hk_parcels_are_pending(heap))
+            continue;
         hk_lock_acquire(&heap->lock);
         hk_parcels_open(heap, NULL, fault);
         for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {

@@ -34,6 +34,8 @@ struct hk_slab *hk_heap_adopt(struct hk_heap *heap, unsigned cls, struct hk_faul
 /* Flushes the magazines of heaps that were parked before a time of the coarse clock, and makes orphans of their slabs.
  * No lock held. */
 void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault);
+/* Gives back the pages of dissolved heaps' structures that hold nothing any more. No lock held. */
+void hk_heaps_vacate(struct hk_fault *fault);
 /* Sends what outboxes hold, opens what is pending, empties reserves, gives back warm slots and empty slabs: for all
  * heaps, or for those that have made no slow path since this was last called. No lock held. */
 void hk_heaps_tend(bool all, struct hk_fault *fault);

@@ -34,6 +34,14 @@ void *hk_meta_alloc(size_t size, size_t alignment)
     return (void *)p;
 }
 
+void hk_meta_purge(void *p, size_t size)
+{
+    uintptr_t first = hk_align_up((uintptr_t)p, hk_os_page_size());
+    uintptr_t end = hk_align_down((uintptr_t)p + size, hk_os_page_size());
+    if (first < end)
+        hk_os_purge((void *)first, end - first);
+}
+
 static void hk_meta_count(size_t size)
 {
     hk_lock_acquire(&hk_meta_lock);

@@ -236,6 +236,22 @@ static void hk_empty_renew(struct hk_slab *run)
     hk_empty_link(run);
 }
 
+/* Gives a superslab a table, with all that is constant in it; false without metadata. */
+static bool hk_superslab_describe(struct hk_superslab *superslab)
+{
+    if (superslab->table == NULL) {
+        superslab->table = hk_meta_alloc(sizeof *superslab->table, HK_CACHE_LINE);
+        if (superslab->table == NULL)
+            return false;
+        superslab->was_large = true; /* if it has memory, it was a large block's */
+    }
+    for (unsigned i = 0; hk_superslab_forgot_slots(superslab) && i < HK_SLOTS_PER_SUPERSLAB; i++) {
+        superslab->table->slabs[i].slot = (uint8_t)i;
+        superslab->table->slabs[i].superslab = superslab;
+    }
+    return true;
+}
+
 /* Carves a superslab for slabs of a class, and others like it. populates: the caller populates it if it is to be
  * (hk_pool_unlock). */
 static struct hk_superslab *hk_pool_carve(unsigned cls, bool populates)
@@ -243,18 +259,9 @@ static struct hk_superslab *hk_pool_carve(unsigned cls, bool populates)
     struct hk_superslab *superslab = hk_superslabs_acquire(1, HK_SUPERSLAB_CARVED);
     if (superslab == NULL)
         return NULL;
-    if (superslab->table == NULL) {
-        superslab->table = hk_meta_alloc(sizeof *superslab->table, HK_CACHE_LINE);
-        if (superslab->table == NULL) {
-            hk_superslabs_release(superslab, 1, !superslab->zero);
-            return NULL;
-        }
-        superslab->was_large = true; /* if it has memory, it was a large block's */
-        for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
-            superslab->table->slabs[i].slot = (uint8_t)i;
-            superslab->table->slabs[i].free = superslab->table->free[i]; /* who looks with a stale key finds a bitmap */
-            superslab->table->slabs[i].superslab = superslab;
-        }
+    if (!hk_superslab_describe(superslab)) {
+        hk_superslabs_release(superslab, 1, !superslab->zero);
+        return NULL;
     }
     superslab->active = superslab->purging = superslab->purged = 0;
     superslab->bin = 0;
@@ -262,7 +269,7 @@ static struct hk_superslab *hk_pool_carve(unsigned cls, bool populates)
         hk_pool_counts.stage3_mapped++;
     else
         hk_pool_counts.stage3_cached++;
-    bool anew = superslab->zero || superslab->was_large;
+    bool anew = hk_superslab_forgot_slots(superslab);
     bool populate = superslab->zero && populates && hk_class_fills_slot(cls) && hk_huge_pages_begin(superslab);
     if (populate) {
         hk_populated_add(superslab);

@@ -152,6 +152,7 @@ size_t hk_purge(enum hk_purge_level level, size_t pad, size_t most, struct hk_fa
     hk_add(&hk_purge_counts.purge_passes_quiet, level == HK_PURGE_QUIET || level == HK_PURGE_STILL);
     hk_heaps_dissolve_parked(before, fault);
     hk_heaps_tend(all, fault);
+    hk_heaps_vacate(fault);
 
     size_t bytes = hk_large_purge(keep, before_ms, most);
     keep = hk_sub_sat(keep, hk_large_read_counts().cached_bytes);

@@ -50,6 +50,22 @@ void hk_parcel_keep(struct hk_heap *heap, struct hk_parcel *parcel)
     heap->stock = parcel;
 }
 
+bool hk_parcels_forget(struct hk_heap *heap)
+{
+    for (struct hk_parcel *parcel = hk_parcels_take(&heap->returned), *next; parcel != NULL; parcel = next) {
+        next = parcel->next;
+        hk_parcel_keep(heap, parcel);
+    }
+    uint32_t at_home = 0;
+    for (const struct hk_parcel *parcel = heap->stock; parcel != NULL; parcel = parcel->next)
+        at_home++;
+    if (at_home != heap->parcels_begun)
+        return false;
+    heap->stock = NULL;
+    heap->parcels_begun = 0;
+    return true;
+}
+
 /* Passes a parcel on to the owner of its last block; home, if no block in it has one. */
 static void hk_parcel_send(struct hk_parcel *parcel, struct hk_fault *fault)
 {

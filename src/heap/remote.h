@@ -29,6 +29,8 @@ HK_INLINE uint32_t hk_outbox_bytes(unsigned cls)
 struct hk_parcel *hk_parcel_obtain(struct hk_heap *heap);
 /* Takes one back that was not sent. */
 void hk_parcel_keep(struct hk_heap *heap, struct hk_parcel *parcel);
+/* Forgets the parcels of a thread's heap, whose lock is held, that were ever used; false if some are on their way. */
+bool hk_parcels_forget(struct hk_heap *heap);
 /* False if all parcels of a thread's heap are in use. */
 bool hk_parcels_at_hand(const struct hk_heap *heap);
 

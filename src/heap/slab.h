@@ -70,8 +70,8 @@ HK_INLINE void hk_slots_join(struct hk_slot *slots, unsigned n)
         hk_set_visibly(&slots[i].head, (uint8_t)i);
 }
 
-/* One for each superslab that has been cut into slots. The bitmaps are for slabs with more blocks than the descriptor
- * has room for. */
+/* One for each superslab that has been cut into slots; it becomes zero, page by page, when the superslab loses its
+ * memory. The bitmaps are for slabs with more blocks than the descriptor has room for. */
 struct hk_slot_table {
     struct hk_slot slots[HK_SLOTS_PER_SUPERSLAB];
     struct hk_slab slabs[HK_SLOTS_PER_SUPERSLAB];
@@ -222,17 +222,21 @@ HK_INLINE unsigned hk_slab_put(struct hk_slab *slab, const struct hk_class *cls,
 uint64_t hk_slab_put_word(struct hk_slab *slab, unsigned word, uint64_t mask);
 /* Takes the blocks of mask, all of them free, out of a word. */
 void hk_slab_withdraw_word(struct hk_slab *slab, unsigned word, uint64_t mask);
-/* True if the block is marked free. */
-HK_INLINE bool hk_slab_is_free(struct hk_slab *slab, unsigned index)
+/* True if a block is marked free in a bitmap. */
+HK_INLINE bool hk_bitmap_says_free(const uint64_t *free, unsigned index)
 {
-    uint64_t word = hk_look(&slab->free[index / HK_WORD_BITS]);
+    uint64_t word = hk_look(&free[index / HK_WORD_BITS]);
     return (word >> (index % HK_WORD_BITS)) & 1;
 }
+/* True if the block is marked free. */
+HK_INLINE bool hk_slab_is_free(struct hk_slab *slab, unsigned index) { return hk_bitmap_says_free(slab->free, index); }
 /* True if a block starts at p, in a slab of the class, that is not marked free. */
 HK_INLINE bool hk_slab_uses(struct hk_slab *slab, const struct hk_class *cls, const void *p)
 {
+    /* The bitmap first: if the table goes meanwhile, no block is found afterwards. */
+    const uint64_t *free = __atomic_load_n(&slab->free, __ATOMIC_ACQUIRE);
     unsigned index;
-    return hk_slab_find(slab, cls, p, &index) && !hk_slab_is_free(slab, index);
+    return hk_slab_find(slab, cls, p, &index) && !hk_bitmap_says_free(free, index);
 }
 
 /* Walks the invariants; for debug builds. */

@@ -298,9 +298,9 @@ static void hk_lru_note_unwanted(size_t purged)
     hk_add_visibly(&hk_superslabs.wanted, -hk_min(purged, hk_superslabs.wanted));
 }
 
-/* Makes a superslab part of a large block. Keys that slots have left here would name slabs that are gone; an earlier
- * large block can have left the first key only. */
-static void hk_superslab_make_large(struct hk_superslab *superslab)
+/* Forgets the slots that a superslab had: it becomes part of a large block, say. Keys that they have left would name
+ * slabs that are gone; an earlier large block can have left the first key only. */
+static void hk_superslab_forget_slots(struct hk_superslab *superslab)
 {
     _Atomic hk_key *keys = hk_key_at(superslab->base);
     unsigned n = superslab->was_large ? 1 : HK_SLOTS_PER_SUPERSLAB;
@@ -326,7 +326,7 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
         }
         superslab->resident = false;
         if (state == HK_SUPERSLAB_LARGE)
-            hk_superslab_make_large(superslab);
+            hk_superslab_forget_slots(superslab);
         hk_set_state(superslab, state);
     }
     if (regretted == 0)
@@ -421,6 +421,13 @@ static size_t hk_superslab_resident_bytes(const struct hk_superslab *superslab)
     return by_slots ? hk_count_bits32(superslab->empty) * HK_SLOT_SIZE : HK_SUPERSLAB_SIZE;
 }
 
+/* The pages of the table of a superslab without memory go with it: nothing in it is wanted again. */
+static void hk_superslab_purge_table(struct hk_superslab *superslab)
+{
+    if (superslab->table != NULL)
+        hk_meta_purge(superslab->table, sizeof *superslab->table);
+}
+
 /* Purges the oldest superslab of the cache without the lock, which is held at entry and at exit. */
 static size_t hk_superslab_purge_oldest(void)
 {
@@ -433,6 +440,8 @@ static size_t hk_superslab_purge_oldest(void)
     hk_lock_release(&hk_pool_lock);
     bool purged = hk_os_purge(superslab->base, HK_SUPERSLAB_SIZE);
     bool decommitted = !purged && hk_os_decommit(superslab->base, HK_SUPERSLAB_SIZE);
+    if (purged || decommitted)
+        hk_superslab_purge_table(superslab);
     hk_lock_acquire(&hk_pool_lock);
     superslab->committed = !decommitted;
     if (decommitted)
@@ -483,8 +492,10 @@ static bool hk_free_run_unmap(struct hk_superslab *run)
     hk_free_run_remove(run);
     for (size_t i = 0; i < n; i++) {
         struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);
-        if (superslab->resident)
+        if (superslab->resident) {
             hk_lru_remove(superslab);
+            hk_superslab_purge_table(superslab);
+        }
         hk_huge_pages_forget(superslab);
         hk_window_set_superslab(superslab->base, NULL);
         superslab->next = hk_superslabs.spare;
@@ -556,8 +567,8 @@ void hk_superslabs_after_fork(void)
         if (superslab->state == HK_SUPERSLAB_PURGING) {
             superslab->state = HK_SUPERSLAB_FREE;
             superslab->zero = false;
-            superslab->committed = false; /* it may not be; to commit twice does no harm */
-            hk_huge_pages_end(superslab);
+            superslab->committed = false;         /* it may not be; to commit twice does no harm */
+            hk_superslab_forget_slots(superslab); /* the table may be lost */
             hk_free_run_join(superslab, 1);
         }
     }

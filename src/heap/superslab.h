@@ -22,7 +22,7 @@ enum hk_superslab_state { HK_SUPERSLAB_FREE, HK_SUPERSLAB_CARVED, HK_SUPERSLAB_L
 
 struct hk_superslab {
     char *base;                       /* constant */
-    struct hk_slot_table *table;      /* NULL until first carved, constant then */
+    struct hk_slot_table *table;      /* NULL until first carved, constant then; FREE: what it says may be lost */
     struct hk_superslab *next, *prev; /* FREE, first of its run: the list of the run's length; CARVED: the pool's bin */
     struct hk_superslab *newer, *older; /* in the LRU cache, if FREE and resident */
     uint64_t freed_at_ms;
@@ -53,6 +53,12 @@ extern struct hk_lock hk_pool_lock;
 HK_INLINE unsigned hk_slot_number(const void *p)
 {
     return (unsigned)((uintptr_t)p >> HK_SLOT_SHIFT) % HK_SLOTS_PER_SUPERSLAB;
+}
+
+/* True if a superslab that is to be carved knows nothing of slots that it had before. */
+HK_INLINE bool hk_superslab_forgot_slots(const struct hk_superslab *superslab)
+{
+    return superslab->zero || superslab->was_large;
 }
 
 HK_INLINE bool hk_superslab_is_huge(const struct hk_superslab *superslab) { return hk_look(&superslab->huge); }

@@ -4,8 +4,14 @@
  */
 #include "test_heap.h"
 
+#include <sys/mman.h>
+
 #include <memory>
 #include <thread>
+
+#include "c_begin.h"
+#include "base/os.h"
+#include "c_end.h"
 
 namespace
 {
@@ -162,6 +168,73 @@ TEST_F(Heaps, DissolvingDoesNotMindHowManySlabsThereAre)
     hk_fault fault{};
     hk_heaps_tend(true, &fault);
     EXPECT_EQ(hk_orphans.classes[kClass].nslabs, 0u);
+}
+
+/* ---- Vacant heaps ---- */
+
+static void vacate()
+{
+    hk_fault fault{};
+    hk_heaps_vacate(&fault);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+}
+
+TEST_F(Heaps, ADissolvedHeapsStructureGoesBackAndServesTheNextThread)
+{
+    TestHeap owner, other;
+    void *theirs = owner.take_one(k1024), *cached = other.take_one(k64);
+    other.free(k64, cached);
+    ASSERT_TRUE(other.post({theirs})); /* so that it has begun a parcel */
+    other.send_outbox();
+    struct hk_heap *heap = other.park();
+    vacate();
+    EXPECT_FALSE(heap->vacant) << "it is not dissolved";
+    dissolve_parked();
+    vacate();
+    EXPECT_FALSE(heap->vacant) << "its parcel is on its way";
+    EXPECT_GT(heap->parcels_begun, 0u);
+    tend_all();
+    vacate();
+    EXPECT_TRUE(heap->vacant);
+    EXPECT_EQ(heap->parcels_begun, 0u);
+    unsigned char in_core = 1;
+    void *page = reinterpret_cast<void *>(
+        align_down(reinterpret_cast<uintptr_t>(hk_magazine_of(heap, HK_NCLASSES / 2)), hk_os_page_size()));
+    EXPECT_EQ(mincore(page, 1, &in_core), 0);
+    EXPECT_EQ(in_core & 1, 0);
+    check_everything();
+
+    TestHeap next;
+    ASSERT_EQ(next.get(), heap);
+    EXPECT_FALSE(heap->vacant);
+    void *p = next.take_one(k64), *q = owner.take_one(k64);
+    next.free(k64, p);
+    EXPECT_EQ(next.pop(k64), p);
+    ASSERT_TRUE(next.post({q}));
+    next.send_outbox();
+    tend_all();
+    check_everything();
+    next.give({p});
+}
+
+TEST_F(Heaps, WhatIsSentToAVacantHeapArrives)
+{
+    TestHeap owner, sender;
+    void *p = owner.take_one(k1024);
+    struct hk_heap *vacant = owner.park();
+    ASSERT_TRUE(sender.post({p}));
+    sender.send_outbox(); /* before its slab becomes an orphan */
+    struct hk_parcel *parcel = vacant->pending;
+    vacant->pending = nullptr; /* as if it had been pushed a little later */
+    dissolve_parked();
+    vacate();
+    EXPECT_TRUE(vacant->vacant);
+    EXPECT_EQ(hk_slab_owner(hk_slab_of(p)), &hk_orphans);
+    vacant->pending = parcel;
+    tend_all();
+    EXPECT_EQ(vacant->pending, nullptr);
+    EXPECT_EQ(hk_key_kind(hk_key_of(p)), static_cast<unsigned>(HK_KEY_GONE)) << "it was the orphan's last block";
+    check_everything();
 }
 
 /* ---- Heaps whose thread is gone without notice ---- */

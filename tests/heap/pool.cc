@@ -533,6 +533,31 @@ TEST_F(Pool, PurgedSlotsAreZeroAndUnusedAgain)
     release_untouched(pin);
 }
 
+TEST_F(Pool, ASuperslabWithoutMemoryIsCarvedAsIfForTheFirstTime)
+{
+    hk_slab *slab = acquire(kClass);
+    hk_superslab *superslab = slab->superslab;
+    hk_slot_table *table = superslab->table;
+    use_and_release(slab, kClass);
+    ASSERT_EQ(superslab->state, HK_SUPERSLAB_FREE);
+    hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
+    /* Wherever the table begins, this lies on a page that is all its own. */
+    EXPECT_EQ(table->slabs[HK_SLOTS_PER_SUPERSLAB - 1].superslab, nullptr) << "the table went with the memory";
+    std::vector<hk_slab *> slots;
+    do
+        slots.push_back(acquire(kClass));
+    while (slots.back()->superslab != superslab);
+    EXPECT_EQ(superslab->table, table) << "for whoever looks late";
+    for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
+        EXPECT_EQ(table->slabs[i].superslab, superslab) << i;
+        EXPECT_EQ(table->slabs[i].slot, i);
+    }
+    use_and_release(slots.back(), kClass);
+    slots.pop_back();
+    for (hk_slab *taken : slots)
+        release_untouched(taken);
+}
+
 TEST_F(Pool, NobodyTakesASlotThatIsBeingPurged)
 {
     hk_slab *pin = acquire(kClass), *slab = acquire(kClass);

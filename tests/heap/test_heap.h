@@ -343,6 +343,9 @@ inline void trim_all()
 {
     dissolve_parked();
     tend_all();
+    hk_fault fault{};
+    hk_heaps_vacate(&fault);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
     hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
     hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
