@@ -41,7 +41,8 @@ _Noreturn static void hk_throw_bad_alloc(size_t n)
 __attribute__((weak)) hk_get_new_handler _ZSt15get_new_handlerv;
 __attribute__((weak)) hk_throw_function _ZSt17__throw_bad_allocv;
 
-/* The runtime may have been loaded after us, or by a plug-in and for it alone. */
+/* The runtime may have been loaded after us, or by a plug-in and for it alone. Not before the C library has been
+ * initialised: dlopen initialises what it finds, with what the C library knows of argc, argv and environ by then. */
 static void *hk_runtime_symbol(const char *name)
 {
     void *runtime = dlopen("libstdc++.so.6", RTLD_LAZY | RTLD_NOLOAD);
@@ -276,7 +277,7 @@ HK_CONSTRUCTOR static void hk_start_with_operators(HK_CONSTRUCTOR_ARGUMENTS)
 #if !HK_ARCHIVE
     for (enum hk_form form = 0; form < HK_NFORMS; form++)
         if (!hk_form_is_ours(form))
-            (void)hk_nothrow_form(form);
+            hk_set(&hk_nothrow_of_runtime[form], dlsym(RTLD_NEXT, hk_nothrow_names[form]));
 #endif
 }
 

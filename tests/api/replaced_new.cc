@@ -3,7 +3,9 @@
 // freed by somebody else's form is noticed.
 #include "check.h"
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <new>
 #include <string>
 
@@ -128,10 +130,23 @@ void what_they_throw_is_caught_by_the_nothrow_forms()
     counted("nothrow without memory", 2, 0, 2, 0);
 }
 
+int arguments_of_a_constructor;
+
+__attribute__((constructor)) void constructor(int argc, char **, char **) { arguments_of_a_constructor = argc; }
+
+// What hakmem asks the loader for at start is asked before the C library has been initialised.
+void the_c_library_has_its_arguments()
+{
+    CHECK(getenv("PATH") != nullptr);
+    CHECK(strcmp(program_invocation_name, "") != 0);
+    CHECK(arguments_of_a_constructor == 1);
+}
+
 } // namespace
 
 int main()
 {
+    the_c_library_has_its_arguments();
     expressions_call_the_basic_forms();
     direct_calls_do();
     what_they_throw_is_caught_by_the_nothrow_forms();
