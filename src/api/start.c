@@ -5,6 +5,7 @@
 #include "base/options.h"
 #include "base/os.h"
 #include "front/fork.h"
+#include "front/maintenance.h"
 #include "front/memory.h"
 #include "front/thread.h"
 #include "heap/limit.h"
@@ -41,6 +42,7 @@ void hk_start(char **environment)
     if (hk_option(checked))
         hk_thread_check_frees(); /* a library's constructors may have come first */
     hk_fork_init();
+    hk_maintenance_begin();
     hk_limit_resolve("");
     hk_superslabs_read_limit();
     hk_prewarm_at_start();

@@ -3,6 +3,7 @@
 #include <pthread.h>
 #include <sys/single_threaded.h>
 
+#include "front/maintenance.h"
 #include "front/thread.h"
 #include "heap/heaps.h"
 #include "heap/huge_pages.h"
@@ -85,6 +86,7 @@ static void hk_fork_child(void)
 {
     if (hk_fork_end_alone()) {
         hk_purge_forget();
+        hk_maintenance_begin();
         return;
     }
     hk_purge_after_fork();

@@ -19,6 +19,8 @@ _Atomic uint32_t hk_maintenance_state;
 /* Threads that have made a call and not ended. */
 static _Atomic uint32_t hk_threads;
 
+static uint64_t hk_process; /* its ID; 0 before hk_maintenance_begin */
+
 /* ---- The thread ---- */
 
 #define HK_PASS_MS 500u
@@ -214,10 +216,17 @@ void hk_maintain(struct hk_fault *fault)
     hk_purge_tick(alone, only ? heap : NULL, fault);
 }
 
-void hk_maintenance_thread_allocates(void)
+static bool hk_is_vfork_child(void) { return hk_process != 0 && hk_process != hk_os_process_id(); }
+
+bool hk_maintenance_thread_allocates(void)
 {
-    if (atomic_fetch_add_explicit(&hk_threads, 1, memory_order_seq_cst) > 0 && hk_option(background) && !hk_lock_bypass)
+    bool may_start = hk_option(background) && !hk_lock_bypass;
+    if (may_start && hk_get(&hk_threads) > 0 && hk_get(&hk_maintenance_state) == HK_MAINTENANCE_NONE &&
+        hk_is_vfork_child())
+        return false;
+    if (atomic_fetch_add_explicit(&hk_threads, 1, memory_order_seq_cst) > 0 && may_start)
         hk_maintenance_start();
+    return true;
 }
 
 void hk_maintenance_thread_ends(void)
@@ -228,8 +237,11 @@ void hk_maintenance_thread_ends(void)
         hk_os_futex_wake(&hk_maintenance_state, 1); /* it waits for its next pass */
 }
 
+void hk_maintenance_begin(void) { hk_process = hk_os_process_id(); }
+
 void hk_maintenance_after_fork(bool alive)
 {
+    hk_maintenance_begin();
     hk_set(&hk_maintenance_state, HK_MAINTENANCE_NONE);
     hk_set(&hk_threads, alive);
 }

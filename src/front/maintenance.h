@@ -28,8 +28,12 @@ HK_INLINE bool hk_maintenance_is_asleep(void) { return hk_get(&hk_maintenance_st
 /* What is due on a slow path; no lock held. Wakes the thread, or does a bounded part of its work. */
 void hk_maintain(struct hk_fault *fault);
 
-/* A thread with a destructor of ours makes its first slow allocation. No lock held. */
-void hk_maintenance_thread_allocates(void);
+/* This process is the one to work for: at start, and in the child of a fork. */
+void hk_maintenance_begin(void);
+/* A thread with a destructor of ours makes its first slow allocation. No lock held. False if it is to be asked again at
+ * the next, as this one is made by the child of a vfork, in its parent's memory: a thread made now would be the child's,
+ * and go with it. */
+bool hk_maintenance_thread_allocates(void);
 /* Such a thread has ended. No lock held. */
 void hk_maintenance_thread_ends(void);
 /* In the child of a fork: alive tells whether the surviving thread has been counted. */

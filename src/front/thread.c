@@ -148,9 +148,9 @@ void hk_thread_register(void)
     if (self->state == HK_THREAD_NEW)
         hk_thread_begin(self);
     if (self->counted || !self->end_is_told || self->state == HK_THREAD_EXITED)
-        return; /* to begin may have allocated, and so counted it */
-    self->counted = true;
-    hk_maintenance_thread_allocates();
+        return;           /* to begin may have allocated, and so counted it */
+    self->counted = true; /* before: to make a thread allocates */
+    self->counted = hk_maintenance_thread_allocates();
 }
 
 void hk_thread_after_fork(void)

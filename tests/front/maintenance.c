@@ -4,6 +4,7 @@
  *   large    it is there as well if both threads allocate nothing but large blocks;
  *   begins   it is there, by name, when a second thread's first allocation returns; all its signals are blocked; it is
  *            the same for good, however many threads come and go; errno is kept;
+ *   vforks   it is made by the process that it works for, not by the child of a vfork that allocates first;
  *   inherits nothing of the processors, and of the real-time policy, that the thread has whose call makes it;
  *   rests    when nothing is to be done it does not run at all, and it comes back when there is;
  *   leaves   it keeps no process alive: that ends when the last thread of the program does, whether the allocator's is
@@ -120,6 +121,30 @@ static void *allocates_and_ends(void *argument)
     (void)argument;
     allocate_and_free(20);
     return NULL;
+}
+
+/* The child runs in this process's memory, as this thread. */
+static void *allocates_in_a_child_first(void *argument)
+{
+    volatile size_t size = 100;
+    (void)argument;
+    pid_t child = vfork();
+    if (child == 0) {
+        void *p = malloc(size);
+        free(p);
+        _exit(p == NULL);
+    }
+    HK_WAIT_OK(child, "child that allocates");
+    HK_CHECK(hk_own_task() == 0, "the allocator has a thread before this one has allocated");
+    allocate_and_free(20);
+    hk_own_task_begun();
+    return NULL;
+}
+
+static void run_vforks(void)
+{
+    allocate_and_free(20000);
+    hk_join(hk_thread(allocates_in_a_child_first, NULL));
 }
 
 static void *allocates_apart(void *argument)
@@ -449,6 +474,8 @@ static void run(const char *scene)
         run_large();
     else if (strcmp(scene, "begins") == 0)
         run_begins();
+    else if (strcmp(scene, "vforks") == 0)
+        run_vforks();
     else if (strcmp(scene, "inherits") == 0)
         run_inherits();
     else if (strcmp(scene, "rests") == 0)
@@ -469,7 +496,7 @@ static void run(const char *scene)
 
 int main(int argc, char **argv)
 {
-    static const char *const scenes[] = {"alone", "large", "begins",      "inherits",       "leaves",
+    static const char *const scenes[] = {"alone", "large", "begins",      "vforks",         "inherits", "leaves",
                                          "rests", "forks", "leaves_last", "leaves_at_rest", "storm"};
     if (argc > 1) {
         run(argv[1]);
