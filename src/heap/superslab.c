@@ -26,6 +26,7 @@ static struct {
     char *region, *region_end;            /* reserved and not yet made into superslabs */
     size_t region_step, region_most; /* superslabs that are reserved next; that one step may be, 0 until the first */
     struct hk_superslab *spare;      /* descriptors of superslabs that were unmapped */
+    size_t ranges; /* of address space in which superslabs lie, with something else between each two */
     size_t wanted; /* superslabs that the cache may keep beyond its first bound; may be read without it */
 } hk_superslabs = {.region_step = HK_REGION_MIN}; /* guarded by hk_pool_lock */
 
@@ -163,6 +164,17 @@ static struct hk_superslab *hk_run_find(size_t n)
 
 /* ---- Address space ---- */
 
+/* A process may have some 65,000 mappings, and the program wants some of them, too: free runs that would leave more
+ * ranges than this when they are unmapped stay reserved. */
+#define HK_RANGES_MAX 4096u
+
+/* In how many directions superslabs that come or go have neighbours: these make one range of two, or of one two. */
+static unsigned hk_range_neighbours(const char *base, size_t n)
+{
+    return (hk_superslab_of(base - HK_SUPERSLAB_SIZE) != NULL) +
+           (hk_superslab_of(base + n * HK_SUPERSLAB_SIZE) != NULL);
+}
+
 /* Makes the next n superslabs of the region into a free run; false without metadata. */
 static bool hk_region_carve(size_t n)
 {
@@ -186,6 +198,8 @@ static bool hk_region_carve(size_t n)
         if (first == NULL)
             first = superslab;
     }
+    hk_superslabs.ranges += done > 0;
+    hk_superslabs.ranges -= done > 0 ? hk_range_neighbours(base, done) : 0;
     hk_superslabs.region += done * HK_SUPERSLAB_SIZE;
     hk_superslab_counts.reserved += done;
     hk_superslab_counts.free += done;
@@ -479,16 +493,21 @@ size_t hk_superslabs_max_cached(void)
     return hk_min(by_demand, hk_superslabs_most_cached());
 }
 
-/* Unmaps a free run; false if the kernel refuses. */
+/* Unmaps a free run; false if that would leave too many ranges, or the kernel refuses. */
 static bool hk_free_run_unmap(struct hk_superslab *run)
 {
     size_t n = run->run;
+    unsigned neighbours = hk_range_neighbours(run->base, n);
+    if (neighbours == 2 && hk_superslabs.ranges >= HK_RANGES_MAX)
+        return false;
     size_t committed = 0;
     for (size_t i = 0; i < n; i++)
         committed += hk_superslab_next(run, i)->committed * HK_SUPERSLAB_SIZE;
     char *base = run->base;
     if (!hk_os_unmap(base, n * HK_SUPERSLAB_SIZE, committed))
         return false;
+    hk_superslabs.ranges += neighbours;
+    hk_superslabs.ranges--;
     hk_free_run_remove(run);
     for (size_t i = 0; i < n; i++) {
         struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);
@@ -523,9 +542,9 @@ bool hk_superslabs_unmap_free(bool scarce)
     if (scarce)
         hk_superslabs.region_step = 1; /* or the next reservation may leave no room for what describes it */
     bool any = hk_region_unmap();
-    for (uint64_t bins = hk_superslabs.nonempty; bins != 0; bins &= bins - 1) {
+    for (unsigned bin = HK_RUN_BINS; bin-- > 0;) { /* the longest first */
         struct hk_superslab *next;
-        for (struct hk_superslab *run = hk_superslabs.runs[hk_lowest_bit64(bins)]; run != NULL; run = next) {
+        for (struct hk_superslab *run = hk_superslabs.runs[bin]; run != NULL; run = next) {
             next = run->next;
             any |= hk_free_run_unmap(run);
         }

@@ -103,8 +103,9 @@ size_t hk_superslabs_purge(size_t keep, uint64_t freed_before_ms, size_t most);
  * most. */
 size_t hk_superslabs_max_cached(void);
 size_t hk_superslabs_most_cached(void);
-/* Unmaps every free run, and what is reserved beyond: gives address space and commit charge back. scarce: they have run
- * out, so that no more will be reserved than is needed. True if something went. Lock not held. */
+/* Unmaps free runs, unless too many pieces were left, and what is reserved beyond: gives address space and commit charge
+ * back. scarce: they have run out, so that no more will be reserved than is needed. True if something went. Lock not
+ * held. */
 bool hk_superslabs_unmap_free(bool scarce);
 
 /* Prewarming: of slots and superslabs that lie idle as many bytes stay as were made ready at a time, and as are being

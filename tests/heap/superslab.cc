@@ -296,6 +296,37 @@ TEST_F(Superslab, FreeRunsAreUnmappedWhenThatIsNeeded)
     release(kept, 2, true);
 }
 
+TEST_F(Superslab, UnmappingLeavesTheProgramItsMappings)
+{
+    constexpr size_t kPieces = 5000, kRangesMost = 4096;
+    std::vector<hk_superslab *> all;
+    for (size_t i = 0; i < 2 * kPieces; i++)
+        all.push_back(acquire(1));
+    ASSERT_NE(all.back(), nullptr);
+    std::sort(all.begin(), all.end(), [](auto *a, auto *b) { return a->base < b->base; });
+    for (size_t i = 0; i < 2 * kPieces; i += 2)
+        release(all[i], 1, false);
+    EXPECT_TRUE(hk_superslabs_unmap_free(false));
+    check_superslabs();
+    size_t ranges = 0;
+    const char *end = nullptr;
+    hk_superslab_cursor cursor{};
+    {
+        HeldLock held(&hk_pool_lock);
+        while (hk_superslab *superslab = hk_superslabs_walk(&cursor)) {
+            ranges += superslab->base != end;
+            end = superslab->base + HK_SUPERSLAB_SIZE;
+        }
+    }
+    /* Where two windows meet the walk goes on elsewhere, so that one range looks like two. */
+    EXPECT_GE(ranges, kRangesMost);
+    EXPECT_LE(ranges, kRangesMost + 10);
+    for (size_t i = 1; i < 2 * kPieces; i += 2)
+        release(all[i], 1, false);
+    EXPECT_TRUE(hk_superslabs_unmap_free(false));
+    EXPECT_EQ(hk_superslab_counts.reserved, 0u) << "larger pieces went";
+}
+
 /* ---- Fork ---- */
 
 TEST_F(Superslab, WhatAnotherThreadWasPurgingIsFreeInAForksChild)
