@@ -99,12 +99,12 @@ struct hk_magazine_budget {
 
 struct hk_heap {
     struct hk_lock lock;
-    hk_key key;           /* id << 8; constant */
-    uint8_t state;        /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
-    bool released;        /* a slab since the slow path was entered: there may be something to purge */
-    bool dissolving;      /* PARKED, magazines flushed: its slabs are to become orphans */
-    bool vacant;          /* PARKED, without slabs and blocks, and its tail given back; may be read without the lock */
-    uint32_t tick;        /* slow paths; may be read without the lock, to see whether it stands still */
+    hk_key key;      /* id << 8; constant */
+    uint8_t state;   /* enum hk_heap_state; changes under hk_heaps_lock and the heap's; may be read without */
+    bool released;   /* a slab since the slow path was entered: there may be something to purge */
+    bool dissolving; /* PARKED, magazines flushed: its slabs are to become orphans */
+    bool vacant;   /* PARKED, without slabs, slots and blocks, and its tail given back; may be read without the lock */
+    uint32_t tick; /* slow paths; may be read without the lock, to see whether it stands still */
     uint32_t tended_tick; /* tick when the heap was last tended. Written without the lock, by whoever tends: if two do
                              at once, a heap may be tended a pass later */
     uint32_t parked_at;   /* hk_clock; while PARKED; may be read without the lock */

@@ -246,6 +246,7 @@ void hk_heaps_vacate(struct hk_fault *fault)
         hk_lock_acquire(&heap->lock);
         if (heap->state == HK_HEAP_PARKED && heap->parked_at == HK_DISSOLVED && !hk_heap_has_slabs(heap) &&
             hk_outbox_send(heap, fault) && hk_parcels_forget(heap)) {
+            hk_heap_release_warm(heap);
             hk_set_visibly(&heap->vacant, true);
             hk_meta_purge(heap->classes, sizeof(struct hk_thread_heap) - offsetof(struct hk_heap, classes));
         }

@@ -196,7 +196,7 @@ static void hk_count_by_key(const void *p, size_t blocks[HK_NCLASSES])
 void hk_remote_count(struct hk_heap *heap, size_t blocks[HK_NCLASSES])
 {
     hk_assert(hk_lock_held_by_me(&heap->lock));
-    bool has_outbox = heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED;
+    bool has_outbox = (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) && !heap->vacant;
     for (unsigned i = 0; has_outbox && i < HK_OUTBOX_BLOCKS; i++)
         hk_count_by_key(atomic_load_explicit(&hk_outbox_of(heap)[i], memory_order_acquire), blocks);
     /* What has been pushed stays as it is until a holder of the lock takes it. */

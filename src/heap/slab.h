@@ -233,10 +233,11 @@ HK_INLINE bool hk_slab_is_free(struct hk_slab *slab, unsigned index) { return hk
 /* True if a block starts at p, in a slab of the class, that is not marked free. */
 HK_INLINE bool hk_slab_uses(struct hk_slab *slab, const struct hk_class *cls, const void *p)
 {
-    /* The bitmap first: if the table goes meanwhile, no block is found afterwards. */
+    /* The bitmap first: if the table goes meanwhile, no block is found afterwards. NULL: it had gone, and no slab was here
+     * then. */
     const uint64_t *free = __atomic_load_n(&slab->free, __ATOMIC_ACQUIRE);
     unsigned index;
-    return hk_slab_find(slab, cls, p, &index) && !hk_bitmap_says_free(free, index);
+    return free != NULL && hk_slab_find(slab, cls, p, &index) && !hk_bitmap_says_free(free, index);
 }
 
 /* Walks the invariants; for debug builds. */

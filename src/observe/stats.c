@@ -36,7 +36,7 @@ static void hk_add_slabs(struct hk_stats *stats)
 static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
 {
     hk_lock_acquire(&heap->lock);
-    if (heap->state == HK_HEAP_PARKED)
+    if (heap->state == HK_HEAP_PARKED && !heap->vacant)
         hk_magazines_count(heap, heap->parked_top);
     else if (heap == hk_self.heap)
         hk_magazines_count(heap, hk_self.top);
@@ -51,7 +51,7 @@ static void hk_add_heap(struct hk_heap *heap, struct hk_stats *stats)
     if (heap->state == HK_HEAP_RUNNING || heap->state == HK_HEAP_PARKED) {
         stats->heaps++;
         stats->heaps_parked += heap->state == HK_HEAP_PARKED;
-        for (unsigned cls = 0; cls < HK_NCLASSES; cls++) {
+        for (unsigned cls = 0; !heap->vacant && cls < HK_NCLASSES; cls++) {
             stats->classes[cls].cached += heap->classes[cls].held;
             for (struct hk_parcel *parcel = heap->classes[cls].reserve; parcel != NULL; parcel = parcel->next)
                 stats->classes[cls].cached += parcel->count;

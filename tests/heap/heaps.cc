@@ -11,6 +11,7 @@
 
 #include "c_begin.h"
 #include "base/os.h"
+#include "observe/stats.h"
 #include "c_end.h"
 
 namespace
@@ -197,11 +198,15 @@ TEST_F(Heaps, ADissolvedHeapsStructureGoesBackAndServesTheNextThread)
     vacate();
     EXPECT_TRUE(heap->vacant);
     EXPECT_EQ(heap->parcels_begun, 0u);
-    unsigned char in_core = 1;
-    void *page = reinterpret_cast<void *>(
-        align_down(reinterpret_cast<uintptr_t>(hk_magazine_of(heap, HK_NCLASSES / 2)), hk_os_page_size()));
-    EXPECT_EQ(mincore(page, 1, &in_core), 0);
-    EXPECT_EQ(in_core & 1, 0);
+    hk_stats stats;
+    hk_stats_read(&stats);
+    for (const void *p : {static_cast<void *>(&heap->classes[HK_NCLASSES - 1]),
+                          static_cast<void *>(hk_magazine_of(heap, HK_NCLASSES / 2))}) {
+        uintptr_t page = align_down(reinterpret_cast<uintptr_t>(p), hk_os_page_size());
+        unsigned char in_core = 1;
+        EXPECT_EQ(mincore(reinterpret_cast<void *>(page), 1, &in_core), 0);
+        EXPECT_EQ(in_core & 1, 0) << "statistics have no need to look";
+    }
     check_everything();
 
     TestHeap next;
@@ -215,6 +220,27 @@ TEST_F(Heaps, ADissolvedHeapsStructureGoesBackAndServesTheNextThread)
     tend_all();
     check_everything();
     next.give({p});
+}
+
+TEST_F(Heaps, AVacantHeapHasNoWarmSlots)
+{
+    TestHeap heap;
+    heap.give(heap.take_slab(k64));
+    heap.give(heap.take_slab(k1024));
+    {
+        HeldLock held(&heap->lock);
+        hk_heap_release_empty(heap.get(), k64);
+        hk_heap_release_empty(heap.get(), k1024);
+    }
+    ASSERT_GT(heap->warm.n, 0);
+    struct hk_heap *parked = heap.park();
+    dissolve_parked();
+    hk_fault fault{};
+    hk_heaps_tend(false, &fault); /* passes it by: it has moved */
+    vacate();
+    EXPECT_TRUE(parked->vacant);
+    EXPECT_EQ(parked->warm.n, 0);
+    check_everything();
 }
 
 TEST_F(Heaps, WhatIsSentToAVacantHeapArrives)
