@@ -106,10 +106,11 @@ HK_COLD static void *hk_new_or_throw(size_t n, size_t alignment)
     return p;
 }
 
-HK_INLINE void *hk_new(size_t n, size_t alignment)
+/* A function of its own, so that the hot path need not keep n over a call. */
+HK_NOINLINE static void *hk_new_slow(size_t n)
 {
-    void *p = hk_new_try(n, alignment);
-    return HK_LIKELY(p != NULL) ? p : hk_new_or_throw(n, alignment);
+    void *p = hk_malloc_slow(n);
+    return HK_LIKELY(p != NULL) ? p : hk_new_or_throw(n, HK_MIN_ALIGN);
 }
 
 /* ---- The forms that a program may replace alone ----
@@ -128,8 +129,17 @@ void *hk_own_new_aligned(size_t n, size_t alignment);
 void *hk_own_new_array(size_t n);
 void *hk_own_new_array_aligned(size_t n, size_t alignment);
 
-void *hk_own_new(size_t n) { return hk_new(n, HK_MIN_ALIGN); }
-void *hk_own_new_aligned(size_t n, size_t alignment) { return hk_new(n, alignment); }
+void *hk_own_new(size_t n)
+{
+    void *p = hk_small_pop(n);
+    return HK_LIKELY(p != NULL) ? p : hk_new_slow(n);
+}
+
+void *hk_own_new_aligned(size_t n, size_t alignment)
+{
+    void *p = hk_new_try(n, alignment);
+    return HK_LIKELY(p != NULL) ? p : hk_new_or_throw(n, alignment);
+}
 
 HK_REPLACEABLE_ALIAS(hk_own_new) void *_Znwm(size_t n);
 HK_REPLACEABLE_ALIAS(hk_own_new_aligned) void *_ZnwmSt11align_val_t(size_t n, size_t alignment);

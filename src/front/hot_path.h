@@ -20,15 +20,16 @@ HK_INLINE void *hk_magazine_pop(unsigned cls)
     return p;
 }
 
+/* Pops a block of at least n bytes; NULL if these are more than a small block has, or the magazine is empty. */
+HK_INLINE void *hk_small_pop(size_t n)
+{
+    return HK_LIKELY(n <= HK_SMALL_MAX) ? hk_magazine_pop(hk_class_of_small(n)) : NULL;
+}
+
 HK_INLINE void *hk_malloc_hot(size_t n)
 {
-    if (HK_LIKELY(n <= HK_SMALL_MAX)) {
-        unsigned cls = hk_class_of_small(n);
-        void *p = hk_magazine_pop(cls);
-        if (HK_LIKELY(p != NULL))
-            return p;
-    }
-    return hk_malloc_slow(n);
+    void *p = hk_small_pop(n);
+    return HK_LIKELY(p != NULL) ? p : hk_malloc_slow(n);
 }
 
 HK_INLINE void hk_free_hot(void *p)

@@ -26,11 +26,10 @@ LIBRARY = Path(os.environ.get("HAKMEM_LIB", HERE.parents[1] / "build/release/lib
 GOLDEN = HERE / "hot_path.golden"
 
 ALLOCATE_MAX, FREE_MAX = 14, 20
-# operator new must call the new_handler when the slow path has failed, and keeps the size for it.
 LIMITS = {
     "malloc": ALLOCATE_MAX,
     "hak_malloc": ALLOCATE_MAX,
-    "_Znwm": ALLOCATE_MAX + 3,
+    "_Znwm": ALLOCATE_MAX,
     "free": FREE_MAX,
     "hak_free": FREE_MAX,
     "_ZdlPv": FREE_MAX,
