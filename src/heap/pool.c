@@ -245,7 +245,9 @@ static bool hk_superslab_describe(struct hk_superslab *superslab)
             return false;
         superslab->was_large = true; /* if it has memory, it was a large block's */
     }
-    for (unsigned i = 0; hk_superslab_forgot_slots(superslab) && i < HK_SLOTS_PER_SUPERSLAB; i++) {
+    if (!hk_superslab_forgot_slots(superslab))
+        return true;
+    for (unsigned i = 0; i < HK_SLOTS_PER_SUPERSLAB; i++) {
         superslab->table->slabs[i].slot = (uint8_t)i;
         superslab->table->slabs[i].superslab = superslab;
     }
