@@ -87,7 +87,7 @@ bool hk_huge_pages_begin(struct hk_superslab *superslab)
 {
     hk_assert(hk_lock_held_by_me(&hk_pool_lock));
     return hk_option(thp) == HK_THP_AUTO && hk_os_page_size() == 4 * HK_KIB && !hk_huge_time_is_up() &&
-           hk_heap_is_large_and_dense() && hk_limit_leaves(HK_SUPERSLAB_SIZE) && hk_huge_advise(superslab);
+           hk_heap_is_large_and_dense() && hk_limit_has_room(HK_SUPERSLAB_SIZE) && hk_huge_advise(superslab);
 }
 
 void hk_huge_pages_end(struct hk_superslab *superslab)

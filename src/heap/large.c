@@ -239,7 +239,7 @@ static void hk_run_free(const struct hk_large *block)
 static bool hk_mapped_admit_try(size_t more)
 {
     hk_lock_acquire(&hk_pool_lock);
-    bool allowed = hk_limit_allows(more);
+    bool allowed = hk_limit_admit(more);
     if (allowed)
         hk_mapped_add(more);
     hk_lock_release(&hk_pool_lock);

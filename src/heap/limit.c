@@ -34,7 +34,7 @@ static void hk_limit_press(size_t soft, size_t in_use)
     }
 }
 
-bool hk_limit_allows(size_t more)
+bool hk_limit_admit(size_t more)
 {
     uint64_t soft = hk_option(limit_soft);
     uint64_t hard = hk_option(limit_hard);
@@ -46,7 +46,7 @@ bool hk_limit_allows(size_t more)
     return hard == 0 || in_use + more <= hard;
 }
 
-bool hk_limit_leaves(size_t more)
+bool hk_limit_has_room(size_t more)
 {
     uint64_t soft = hk_option(limit_soft);
     uint64_t hard = hk_option(limit_hard);

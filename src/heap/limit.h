@@ -13,9 +13,9 @@
 /* True if `more` bytes may be taken. If they exceed the soft limit, may note that a purge is due. The caller keeps the
  * pool's lock until it has counted the bytes, or two threads could take the same room; what is counted is read without
  * a lock. */
-bool hk_limit_allows(size_t more);
+bool hk_limit_admit(size_t more);
 /* True if `more` bytes would stay within both limits. For what need not be taken: nothing is purged for it. */
-bool hk_limit_leaves(size_t more);
+bool hk_limit_has_room(size_t more);
 /* The soft limit was exceeded: a purge is due, by whoever takes this back with hk_limit_take_pressing. */
 extern _Atomic bool hk_limit_pressing;
 HK_INLINE bool hk_limit_is_pressing(void) { return hk_get(&hk_limit_pressing); }

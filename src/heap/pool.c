@@ -350,7 +350,7 @@ static struct hk_slab *hk_acquire_slot(unsigned cls, uint8_t user)
     struct hk_superslab *superslab;
     uint32_t bins = hk_pool.bins_nonempty[false];
     unsigned stage = bins != 0 ? 2 : 3;
-    if (!hk_limit_allows(HK_SLOT_SIZE))
+    if (!hk_limit_admit(HK_SLOT_SIZE))
         return NULL;
     if (bins != 0) {
         hk_pool_counts.stage2_unused++;
@@ -443,7 +443,7 @@ static struct hk_slab *hk_acquire_run(unsigned cls, uint8_t user)
         if (slab != NULL)
             return slab;
     }
-    if (!hk_limit_allows(n * HK_SLOT_SIZE))
+    if (!hk_limit_admit(n * HK_SLOT_SIZE))
         return NULL;
     bool from_long = long_run && hk_bins_with_room(true, n) != 0;
     uint32_t bins = hk_bins_with_room(from_long, n);
@@ -495,7 +495,7 @@ static void hk_superslab_end_prewarm(struct hk_superslab *superslab, unsigned cl
 static bool hk_superslab_begin_prewarm(unsigned cls, bool populate, struct hk_superslab **list)
 {
     bool cached = hk_superslab_counts.cached != 0; /* then it is one of these, which count already */
-    if (populate && !cached && !hk_limit_allows(HK_SUPERSLAB_SIZE))
+    if (populate && !cached && !hk_limit_admit(HK_SUPERSLAB_SIZE))
         return false;
     struct hk_superslab *superslab = hk_pool_carve(cls, false);
     if (superslab == NULL)

@@ -353,7 +353,7 @@ static void hk_superslabs_use(struct hk_superslab *first, size_t n, enum hk_supe
 /* True if the limits allow n superslabs to be taken. Carved ones always are: the pool counts their slots. */
 static bool hk_superslabs_allowed(struct hk_superslab *first, size_t n, enum hk_superslab_state state)
 {
-    return state == HK_SUPERSLAB_CARVED || hk_limit_allows((n - hk_count_resident(first, n)) * HK_SUPERSLAB_SIZE);
+    return state == HK_SUPERSLAB_CARVED || hk_limit_admit((n - hk_count_resident(first, n)) * HK_SUPERSLAB_SIZE);
 }
 
 struct hk_superslab *hk_superslabs_acquire(size_t n, enum hk_superslab_state state)

@@ -332,10 +332,10 @@ TEST_F(Limit, CountsWhatMayBeResident)
 TEST_F(Limit, NothingIsTakenBeyondTheHardLimit)
 {
     const size_t room = 64 * HK_SLOT_SIZE, in_use = hk_limit_in_use();
-    EXPECT_TRUE(hk_limit_allows(SIZE_MAX / 2)) << "without limits";
+    EXPECT_TRUE(hk_limit_admit(SIZE_MAX / 2)) << "without limits";
     set(0, in_use + room);
-    EXPECT_TRUE(hk_limit_allows(room));
-    EXPECT_FALSE(hk_limit_allows(room + 1));
+    EXPECT_TRUE(hk_limit_admit(room));
+    EXPECT_FALSE(hk_limit_admit(room + 1));
     EXPECT_FALSE(hk_limit_is_pressing()) << "that is the soft limit's";
 
     TestHeap heap;
@@ -439,22 +439,22 @@ TEST_F(Limit, TheSoftLimitAsksForAPurgeNowAndThen)
     constexpr size_t kSoft = 64 * HK_SUPERSLAB_SIZE, kStep = kSoft / 32; /* how much makes it ask again */
     const size_t in_use = hk_limit_in_use();
     set(in_use + kSoft, 0);
-    EXPECT_TRUE(hk_limit_allows(kSoft));
+    EXPECT_TRUE(hk_limit_admit(kSoft));
     EXPECT_FALSE(hk_limit_is_pressing());
     void *first = large(kSoft / 2), *second = large(kSoft / 2);
     EXPECT_FALSE(hk_limit_is_pressing()) << "up to the limit";
-    EXPECT_TRUE(hk_limit_allows(1)) << "it refuses nothing";
+    EXPECT_TRUE(hk_limit_admit(1)) << "it refuses nothing";
     EXPECT_TRUE(hk_limit_is_pressing());
     EXPECT_TRUE(hk_limit_take_pressing()) << "for one who takes it";
     EXPECT_FALSE(hk_limit_take_pressing());
     EXPECT_FALSE(hk_limit_is_pressing());
-    EXPECT_TRUE(hk_limit_allows(1));
+    EXPECT_TRUE(hk_limit_admit(1));
     EXPECT_FALSE(hk_limit_is_pressing()) << "nothing has changed since";
     void *more = large(2 * kStep);
     hk_limit_take_pressing();
-    EXPECT_TRUE(hk_limit_allows(1));
+    EXPECT_TRUE(hk_limit_admit(1));
     EXPECT_TRUE(hk_limit_take_pressing()) << "so much more has been taken";
-    EXPECT_TRUE(hk_limit_allows(1));
+    EXPECT_TRUE(hk_limit_admit(1));
     EXPECT_FALSE(hk_limit_is_pressing());
     for (void *p : {first, second, more})
         free(p);
