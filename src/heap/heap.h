@@ -129,7 +129,7 @@ struct hk_heap {
     void **parked_top[HK_NCLASSES]; /* while PARKED: the tops of the magazines */
 
     /* From here on, a thread's heap becomes zero, page by page, while it is vacant. */
-    struct hk_heap_class classes[HK_NCLASSES];
+    HK_CACHE_ALIGNED struct hk_heap_class classes[HK_NCLASSES];
 };
 
 /* A thread's heap; the guests' and orphans' have no magazines, and send nothing. */
