@@ -2,7 +2,7 @@
 """groff, whose programs have an operator new of their own and take their places from the environment, sets a long
 manual page with tables."""
 
-from program_test import ProgramTest
+from program_test import ProgramTest, check
 
 PAGE = [".TH LONG 7 2026-11-25", ".SH NAME", "long \\- a page with tables"]
 for section in range(120):
@@ -14,4 +14,8 @@ for section in range(120):
 with ProgramTest("groff") as test:
     (test.dir / "long.7").write_text("\n".join(PAGE) + "\n")
     test.both(["groff", "-t", "-man", "-Tutf8", "long.7"], loaded=["groff", "troff", "grotty"])
-    test.both(["groff", "-t", "-man", "-Tps", "long.7"], loaded=["groff", "troff", "grops"])
+    postscript = [test.run(["groff", "-t", "-man", "-Tps", "long.7"], hakmem, loaded=["groff", "troff", "grops"])
+                  for hakmem in (False, True)]
+    plain, with_hakmem = ([line for line in text.splitlines() if not line.startswith(b"%%CreationDate")]
+                          for text in postscript)
+    check(plain == with_hakmem and len(plain) > 1000, f"PostScript of {len(plain)} and {len(with_hakmem)} lines differs")
