@@ -4,7 +4,8 @@
  * Blocks of all sizes from 16 bytes to 4 MiB are filled with a pattern and freed in every way there is; then their
  * memory is read back through /proc/self/mem. A page that is still resident must hold the pattern. Pages that were
  * returned to the kernel are left out: they are not resident, or, if returned while we looked, zero from end to end.
- * How much was seen is printed, and must not be nothing.
+ * How much was seen is printed, and must not be nothing; a way of which too little was seen, as the machine is busy and
+ * memory goes back before it is read, is gone again.
  *
  * One way (untouched) proves more: blocks that the program never touched are allocated and freed without one of their
  * pages becoming resident.
@@ -17,6 +18,7 @@
 #include <semaphore.h>
 
 enum { MAX_BLOCKS = 80000, PER_SIZE = 512 << 10, LARGEST = 4 << 20 };
+enum { SAW_TOO_LITTLE = 3, TRIES = 8 }; /* the exit code; how often a way is gone */
 
 static void *block[MAX_BLOCKS];
 static size_t size[MAX_BLOCKS];
@@ -116,7 +118,10 @@ static void verify(const char *when)
         }
     }
     hk_say("%-32s %3zu of %3zu MiB free were resident, and intact\n", when, seen >> 20, freed >> 20);
-    HK_CHECK(seen >= freed / 50, "%s: too little was resident to prove anything", when);
+    if (seen < freed / 50) {
+        hk_say("%s: too little was resident to prove anything\n", when);
+        _exit(SAW_TOO_LITTLE);
+    }
 }
 
 /* ---- Ways of freeing ---- */
@@ -387,6 +392,18 @@ static const struct {
     {"by_batch", by_batch},           {"by_free_sized", by_free_sized},
 };
 
+/* Goes a way in a process of its own; returns its wait status. */
+static int go(char *program, const char *way)
+{
+    pid_t child = fork();
+    HK_CHECK(child >= 0, "fork");
+    if (child == 0) {
+        execl("/proc/self/exe", program, way, (char *)NULL);
+        _exit(127);
+    }
+    return hk_wait(child);
+}
+
 int main(int argc, char **argv)
 {
     hk_watchdog(55);
@@ -403,13 +420,9 @@ int main(int argc, char **argv)
     }
     int failed = 0;
     for (size_t i = 0; i < HK_COUNT(ways); i++) {
-        pid_t child = fork();
-        HK_CHECK(child >= 0, "fork");
-        if (child == 0) {
-            execl("/proc/self/exe", argv[0], ways[i].name, (char *)NULL);
-            _exit(127);
-        }
-        int status = hk_wait(child);
+        int status = go(argv[0], ways[i].name);
+        for (int tries = 1; tries < TRIES && WIFEXITED(status) && WEXITSTATUS(status) == SAW_TOO_LITTLE; tries++)
+            status = go(argv[0], ways[i].name);
         if (WIFEXITED(status) && WEXITSTATUS(status) == HK_EXIT_SKIP)
             continue;
         if (status != 0) {
