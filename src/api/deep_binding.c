@@ -253,7 +253,7 @@ static bool hk_redirect(const struct dl_phdr_info *object, const struct hk_symbo
         *(void **)&hk_libc.free = hk_symbol_address(&libc, "free");
     }
     size_t page = hk_os_page_size();
-    uintptr_t start = (libc.base + segment->p_vaddr) & ~(page - 1);
+    uintptr_t start = hk_align_down(libc.base + segment->p_vaddr, page);
     size_t size = hk_align_up(libc.base + segment->p_vaddr + segment->p_filesz - start, page);
     bool writable = (segment->p_flags & PF_W) != 0;
     bool executable = (segment->p_flags & PF_X) != 0;

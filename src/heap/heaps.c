@@ -229,23 +229,21 @@ void hk_heaps_dissolve_parked(uint32_t parked_before, struct hk_fault *fault)
             hk_slab_orphan(found[i]);
 }
 
-static bool hk_heap_has_slabs(const struct hk_heap *heap)
+/* Without the heap's lock it decides only whether to look closer. */
+static bool hk_heap_is_to_vacate(const struct hk_heap *heap)
 {
-    bool any = false;
-    for (unsigned cls = 0; cls < HK_NCLASSES; cls++)
-        any |= hk_heap_nslabs(heap, cls) != 0;
-    return any;
+    return hk_look(&heap->state) == HK_HEAP_PARKED && hk_look(&heap->parked_at) == HK_DISSOLVED &&
+           !hk_look(&heap->vacant);
 }
 
 void hk_heaps_vacate(struct hk_fault *fault)
 {
     HK_EACH_HEAP (heap) {
-        if (hk_look(&heap->state) != HK_HEAP_PARKED || hk_look(&heap->parked_at) != HK_DISSOLVED ||
-            hk_look(&heap->vacant))
+        if (!hk_heap_is_to_vacate(heap))
             continue;
         hk_lock_acquire(&heap->lock);
-        if (heap->state == HK_HEAP_PARKED && heap->parked_at == HK_DISSOLVED && !hk_heap_has_slabs(heap) &&
-            hk_outbox_send(heap, fault) && hk_parcels_forget(heap)) {
+        if (hk_heap_is_to_vacate(heap) && heap->slab_bytes == 0 && hk_outbox_send(heap, fault) &&
+            hk_parcels_forget(heap)) {
             hk_heap_release_warm(heap);
             hk_set_visibly(&heap->vacant, true);
             hk_meta_purge(heap->classes, sizeof(struct hk_thread_heap) - offsetof(struct hk_heap, classes));

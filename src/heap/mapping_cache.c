@@ -114,7 +114,7 @@ static size_t hk_piece_discard_part(struct hk_mapping_cache *cache, struct hk_pi
     struct hk_mapping *mapping = &piece->mapping;
     size_t before = mapping->size;
     size_t unit = mapping->huge ? HK_HUGE_PAGE : hk_os_page_size();
-    size_t left = hk_sub_sat(before, size) & ~(unit - 1);
+    size_t left = hk_align_down(hk_sub_sat(before, size), unit);
     if (left < HK_SLOT_SIZE)
         return hk_piece_discard(cache, piece) ? before : 0;
     size_t part = before - left;

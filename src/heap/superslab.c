@@ -198,13 +198,13 @@ static bool hk_region_carve(size_t n)
         if (first == NULL)
             first = superslab;
     }
-    hk_superslabs.ranges += done > 0;
-    hk_superslabs.ranges -= done > 0 ? hk_range_neighbours(base, done) : 0;
     hk_superslabs.region += done * HK_SUPERSLAB_SIZE;
     hk_superslab_counts.reserved += done;
     hk_superslab_counts.free += done;
-    if (done > 0)
+    if (done > 0) {
+        hk_superslabs.ranges += 1 - (size_t)hk_range_neighbours(base, done);
         hk_free_run_join(first, done);
+    }
     return done == n;
 }
 
@@ -506,8 +506,7 @@ static bool hk_free_run_unmap(struct hk_superslab *run)
     char *base = run->base;
     if (!hk_os_unmap(base, n * HK_SUPERSLAB_SIZE, committed))
         return false;
-    hk_superslabs.ranges += neighbours;
-    hk_superslabs.ranges--;
+    hk_superslabs.ranges -= 1 - (size_t)neighbours;
     hk_free_run_remove(run);
     for (size_t i = 0; i < n; i++) {
         struct hk_superslab *superslab = hk_superslab_of(base + i * HK_SUPERSLAB_SIZE);

@@ -173,13 +173,6 @@ TEST_F(Heaps, DissolvingDoesNotMindHowManySlabsThereAre)
 
 /* ---- Vacant heaps ---- */
 
-static void vacate()
-{
-    hk_fault fault{};
-    hk_heaps_vacate(&fault);
-    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
-}
-
 TEST_F(Heaps, ADissolvedHeapsStructureGoesBackAndServesTheNextThread)
 {
     TestHeap owner, other;
@@ -202,7 +195,7 @@ TEST_F(Heaps, ADissolvedHeapsStructureGoesBackAndServesTheNextThread)
     hk_stats_read(&stats);
     for (const void *p : {static_cast<void *>(&heap->classes[HK_NCLASSES - 1]),
                           static_cast<void *>(hk_magazine_of(heap, HK_NCLASSES / 2))}) {
-        uintptr_t page = align_down(reinterpret_cast<uintptr_t>(p), hk_os_page_size());
+        uintptr_t page = hk_align_down(reinterpret_cast<uintptr_t>(p), hk_os_page_size());
         unsigned char in_core = 1;
         EXPECT_EQ(mincore(reinterpret_cast<void *>(page), 1, &in_core), 0);
         EXPECT_EQ(in_core & 1, 0) << "statistics have no need to look";

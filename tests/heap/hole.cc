@@ -23,7 +23,7 @@ size_t page_size() { return hk_os_page_size(); }
 
 char *page_of(const void *p)
 {
-    return reinterpret_cast<char *>(align_down(reinterpret_cast<uintptr_t>(p), page_size()));
+    return reinterpret_cast<char *>(hk_align_down(reinterpret_cast<uintptr_t>(p), page_size()));
 }
 
 /* True if the page has memory. To be asked before anybody reads it, which brings a page of zeros. */

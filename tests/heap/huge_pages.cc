@@ -284,7 +284,7 @@ TEST_F(HugePages, WhatIsLeftAfterAPurgeLiesUnderLiveBlocks)
                 continue;
             }
             blocks.push_back(p);
-            for (uintptr_t first = align_down(at, page); first < at + c.size; first += page)
+            for (uintptr_t first = hk_align_down(at, page); first < at + c.size; first += page)
                 used.insert(first);
         }
     }

@@ -195,7 +195,7 @@ TEST_F(Pool, ASuperslabThatWasALargeBlockHasMemoryEverywhere)
     hk_slab *slab = acquire(kClass);
     hk_superslab *superslab = slab->superslab;
     ASSERT_EQ(superslab->base,
-              reinterpret_cast<char *>(align_down(reinterpret_cast<uintptr_t>(large), HK_SUPERSLAB_SIZE)));
+              reinterpret_cast<char *>(hk_align_down(reinterpret_cast<uintptr_t>(large), HK_SUPERSLAB_SIZE)));
     EXPECT_EQ(superslab->active | superslab->empty, ~0u);
     hk_slab_init(slab, kClass, kOwner);
     EXPECT_EQ(slab->fresh_from, hk_classes[kClass].nblocks) << "nothing in it is zero";

@@ -457,7 +457,7 @@ TEST_F(Purge, AfterAllOnlyPagesOfLiveBlocksHaveMemory)
     std::set<char *> needed;
     const size_t page = hk_os_page_size();
     for (auto [p, size] : live)
-        for (uintptr_t at = align_down(reinterpret_cast<uintptr_t>(p), page);
+        for (uintptr_t at = hk_align_down(reinterpret_cast<uintptr_t>(p), page);
              at < reinterpret_cast<uintptr_t>(p) + size; at += page)
             needed.insert(reinterpret_cast<char *>(at));
     size_t resident = 0;

@@ -33,8 +33,6 @@ constexpr unsigned k48 = class_of_blocks(48), k64 = class_of_blocks(64), k1024 =
                    k4096 = class_of_blocks(4096);
 constexpr unsigned kRun = class_of_blocks(8256); /* of three slots, 23 blocks */
 
-inline uintptr_t align_down(uintptr_t n, size_t alignment) { return n / alignment * alignment; }
-
 class HeldLock
 {
   public:
@@ -338,14 +336,19 @@ inline void dissolve_parked()
     EXPECT_EQ(fault.kind, HK_FAULT_NONE);
 }
 
+inline void vacate()
+{
+    hk_fault fault{};
+    hk_heaps_vacate(&fault);
+    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+}
+
 /* Everything back to the start: no parked heap has slabs, no slab is kept, no memory is cached. */
 inline void trim_all()
 {
     dissolve_parked();
     tend_all();
-    hk_fault fault{};
-    hk_heaps_vacate(&fault);
-    EXPECT_EQ(fault.kind, HK_FAULT_NONE);
+    vacate();
     hk_pool_purge(UINT32_MAX, 0, SIZE_MAX);
     hk_superslabs_purge(0, UINT64_MAX, SIZE_MAX);
     hk_large_purge(0, UINT64_MAX, SIZE_MAX);
